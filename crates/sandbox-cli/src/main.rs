@@ -1,0 +1,3 @@
+//! The program `sandbox`.
+#![forbid(unsafe_code)]
+fn main() {}

@@ -1,0 +1,1 @@
+//! The processes that stand between host and command: keeper and init.

@@ -1,0 +1,2 @@
+//! Placeholder until its first piece lands.
+#![forbid(unsafe_code)]
