@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -119,13 +120,15 @@ impl fmt::Display for ErrorCode {
 /// assert_eq!(error.code(), ErrorCode::Path);
 /// assert_eq!(error.code().as_str(), "SANDBOX_PATH");
 /// ```
+#[derive(Clone)]
 pub struct SandboxError(Box<Inner>);
 
+#[derive(Clone)]
 struct Inner {
     code: ErrorCode,
     message: String,
     hint: Option<String>,
-    source: Option<Box<dyn StdError + Send + Sync>>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
     refusal: Option<Refusal>,
     output: Option<Captured>,
 }
@@ -151,7 +154,7 @@ impl SandboxError {
     /// The same error with the cause below it.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        self.0.source = Some(source.into());
+        self.0.source = Some(Arc::from(source.into()));
         self
     }
 

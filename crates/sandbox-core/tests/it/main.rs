@@ -1,0 +1,3 @@
+//! What core promises to those who use it from outside.
+
+mod schemas;
