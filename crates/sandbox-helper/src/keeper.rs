@@ -125,9 +125,10 @@ fn receive(socket: &OwnedFd) -> Result<Option<Order>, Failure> {
     }))
 }
 
-/// Limits of the keeper's own: no core file, and descriptors for as many commands as a session
-/// may admit.
+/// Limits of the keeper's own: no core file, descriptors for as many commands as a session may
+/// admit, and the usual umask, whatever the caller's was.
 fn bound_itself(config: &Config) -> Result<(), Failure> {
+    rustix::process::umask(Mode::from_raw_mode(0o022));
     let core = Rlimit {
         current: Some(1),
         maximum: Some(1),

@@ -1,0 +1,249 @@
+//! One running command, as the host holds it.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::process::Signal;
+use sandbox_core::SandboxError;
+use sandbox_helper::wire::{Body, Message, Record, Status};
+
+use super::Cause;
+use super::channel::Channel;
+
+/// A command that the keeper was asked to start.
+///
+/// It holds the host's only lifeline: dropping it kills the command and everything that it
+/// started. [`RunningCommand::end`] does so too, and waits.
+#[derive(Debug)]
+pub struct RunningCommand {
+    control: Channel,
+    report: Option<Channel>,
+    errors: OwnedFd,
+    bubblewrap: Option<OwnedFd>,
+    init: Option<OwnedFd>,
+    status: Option<Status>,
+    /// Whether the record, or its absence, was told.
+    told: bool,
+    gone: bool,
+}
+
+/// What becomes of a command, in this order.
+#[derive(Debug)]
+pub enum Event {
+    /// How it ended: its pid 1 says so before it goes.
+    Record(Record),
+    /// There will be no record: the set-up failed, or something from outside ended it.
+    Failed(SandboxError),
+    /// Its pid 1 is gone, and the kernel ends what else it started.
+    Gone,
+}
+
+impl RunningCommand {
+    pub(super) fn new(control: Channel, report: Channel, errors: OwnedFd) -> Self {
+        Self {
+            control,
+            report: Some(report),
+            errors,
+            bubblewrap: None,
+            init: None,
+            status: None,
+            told: false,
+            gone: false,
+        }
+    }
+
+    /// The next of the [`Event`]s: one of the first two, once, then [`Event::Gone`] each time.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn event(&mut self) -> Event {
+        while !self.gone {
+            tokio::select! {
+                // A record that is there is taken before the news that bubblewrap has ended.
+                biased;
+                message = self.control.receive() => match message {
+                    Ok(Some((Message { body: Body::Record(record), .. }, _))) if !self.told => {
+                        self.told = true;
+                        return Event::Record(record);
+                    }
+                    Ok(None) => self.gone = true,
+                    Ok(Some(_)) => return self.refuse(Cause::Unexpected("a message out of order")),
+                    Err(cause) => return self.refuse(cause),
+                },
+                message = next_report(&mut self.report) => self.take_report(message),
+            }
+        }
+        if self.told {
+            return Event::Gone;
+        }
+        let cause = self.lost().await;
+        self.told = true;
+        Event::Failed(cause.into())
+    }
+
+    /// Nothing that its pid 1 says is believed any more.
+    fn refuse(&mut self, cause: Cause) -> Event {
+        self.kill();
+        self.gone = true;
+        self.told = true;
+        Event::Failed(cause.into())
+    }
+
+    fn take_report(&mut self, message: Option<(Message, Vec<OwnedFd>)>) {
+        let Some((message, descriptors)) = message else {
+            self.report = None;
+            return;
+        };
+        let descriptor = descriptors.into_iter().next();
+        match message.body {
+            Body::Started => self.bubblewrap = descriptor,
+            Body::InitStarted => self.init = descriptor,
+            Body::Ended(status) => {
+                self.status = Some(status);
+                self.report = None;
+                // Over already, but for a bubblewrap that was killed alone: its pid 1 lives.
+                self.control.hang_up();
+            }
+            Body::Failed(failure) => {
+                tracing::warn!(step = %failure.step, errno = failure.errno, "no bubblewrap");
+                self.report = None;
+                self.control.hang_up();
+            }
+            _ => self.report = None,
+        }
+    }
+
+    /// Why there is no record, by what bubblewrap said and how it ended.
+    async fn lost(&mut self) -> Cause {
+        let told = async {
+            while self.report.is_some() {
+                let message = next_report(&mut self.report).await;
+                if let Some((
+                    Message {
+                        body: Body::Failed(failure),
+                        ..
+                    },
+                    _,
+                )) = message
+                {
+                    return Some(Cause::SetUp(failure));
+                }
+                self.take_report(message);
+            }
+            None
+        };
+        let failure = tokio::time::timeout(STATUS_GRACE, told).await;
+        if let Ok(Some(cause)) = failure {
+            return cause;
+        }
+        let words = self.words();
+        match self.status {
+            _ if !words.is_empty() => Cause::Bubblewrap { words },
+            None if self.report.is_none() => Cause::KeeperGone(None),
+            status => Cause::InitLost(status),
+        }
+    }
+
+    /// What bubblewrap wrote to its standard error, as far as it is of a sane length.
+    fn words(&self) -> Vec<u8> {
+        let mut words = Vec::new();
+        let mut piece = [0; 1024];
+        while words.len() < MAX_WORDS_BYTES {
+            match rustix::io::read(&self.errors, &mut piece) {
+                Ok(length) if length > 0 => words.extend(&piece[..length]),
+                Err(Errno::INTR) => {}
+                _ => break,
+            }
+        }
+        words.truncate(words.trim_ascii_end().len());
+        words
+    }
+
+    /// Sends a signal to the command's process group; one that has ended is no error.
+    ///
+    /// # Cancel safety
+    /// The signal is sent whole or not at all.
+    pub async fn signal(&self, number: i32) {
+        // The only failures are those of a socket whose other side is gone.
+        let _ = self
+            .control
+            .send(&Message::new(0, Body::Signal(number)), &[])
+            .await;
+    }
+
+    /// Ends the lifeline: the command's pid 1 ends, and the kernel ends the rest.
+    pub fn hang_up(&self) {
+        self.control.hang_up();
+    }
+
+    /// Kills bubblewrap and the command's pid 1, stopped ones too.
+    fn kill(&self) {
+        self.control.hang_up();
+        for pidfd in [&self.init, &self.bubblewrap].into_iter().flatten() {
+            // One that has ended is no failure.
+            let _ = rustix::process::pidfd_send_signal(pidfd, Signal::KILL);
+        }
+    }
+
+    /// Ends the command and everything that it started, and waits until it is gone.
+    ///
+    /// The lifeline first, SIGKILL after half a second. May be repeated.
+    ///
+    /// # Errors
+    /// `SANDBOX_UNAVAILABLE` when the kernel has not let go of it two seconds after the start;
+    /// [`Self::gone`] waits on.
+    ///
+    /// # Cancel safety
+    /// The kill goes on when the future is dropped and called again, or the command dropped.
+    pub async fn end(&mut self) -> Result<(), SandboxError> {
+        self.hang_up();
+        if tokio::time::timeout(LIFELINE_GRACE, self.gone())
+            .await
+            .is_ok()
+        {
+            return Ok(());
+        }
+        self.kill();
+        tokio::time::timeout(KILL_GRACE, self.gone())
+            .await
+            .map_err(|_| Cause::Unreaped("processes of the command").into())
+    }
+
+    /// Waits until the command's pid 1 is gone.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped but the record, if it was not taken.
+    pub async fn gone(&mut self) {
+        while !matches!(self.event().await, Event::Gone) {}
+    }
+}
+
+impl Drop for RunningCommand {
+    fn drop(&mut self) {
+        if !self.gone {
+            self.kill();
+        }
+    }
+}
+
+/// The keeper's next word about this command; waits for ever once there is none to come.
+async fn next_report(report: &mut Option<Channel>) -> Option<(Message, Vec<OwnedFd>)> {
+    match report {
+        // What can't be read says nothing.
+        Some(channel) => channel.receive().await.unwrap_or(None),
+        None => std::future::pending().await,
+    }
+}
+
+/// How long the news of bubblewrap's end may come after that of its pid 1.
+const STATUS_GRACE: Duration = Duration::from_millis(500);
+
+/// How long a closed lifeline has, before SIGKILL.
+const LIFELINE_GRACE: Duration = Duration::from_millis(500);
+
+/// How long SIGKILL has: two seconds since the lifeline was closed.
+const KILL_GRACE: Duration = Duration::from_millis(1500);
+
+/// The longest part of bubblewrap's words that is kept.
+const MAX_WORDS_BYTES: usize = 4096;
