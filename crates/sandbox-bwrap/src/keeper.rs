@@ -9,6 +9,7 @@
 
 mod cause;
 mod channel;
+mod child;
 mod command;
 mod etc;
 mod executable;

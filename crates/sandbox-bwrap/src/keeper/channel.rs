@@ -48,6 +48,13 @@ impl Channel {
             .await
     }
 
+    /// Sends a message without descriptors if the other side's queue has room for it.
+    pub(super) fn try_send(&self, message: &Message) -> io::Result<()> {
+        let bytes = message.encode();
+        // Not through the runtime's readiness: this may be the first use of the socket.
+        wire::send(&self.0, &bytes, &[])
+    }
+
     /// The next message; none at the end.
     pub(super) async fn receive(&self) -> Result<Option<(Message, Vec<OwnedFd>)>, Cause> {
         let received = self

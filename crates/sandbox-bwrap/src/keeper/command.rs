@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::Signal;
-use sandbox_core::SandboxError;
-use sandbox_helper::wire::{Body, Message, Record, Status};
+use sandbox_core::{Exit, Result, SandboxError};
+use sandbox_helper::wire::{Body, Failure, Message, Record, Status};
 
 use super::Cause;
 use super::channel::Channel;
@@ -23,9 +23,12 @@ pub struct RunningCommand {
     bubblewrap: Option<OwnedFd>,
     init: Option<OwnedFd>,
     status: Option<Status>,
+    failure: Option<Failure>,
     /// Whether the record, or its absence, was told.
     told: bool,
     gone: bool,
+    /// What [`crate::supervise::Child`] gives once everything is gone.
+    pub(super) exit: Option<Result<Exit>>,
 }
 
 /// What becomes of a command, in this order.
@@ -48,8 +51,10 @@ impl RunningCommand {
             bubblewrap: None,
             init: None,
             status: None,
+            failure: None,
             told: false,
             gone: false,
+            exit: None,
         }
     }
 
@@ -84,7 +89,7 @@ impl RunningCommand {
 
     /// Nothing that its pid 1 says is believed any more.
     fn refuse(&mut self, cause: Cause) -> Event {
-        self.kill();
+        self.end_by_signal();
         self.gone = true;
         self.told = true;
         Event::Failed(cause.into())
@@ -106,7 +111,7 @@ impl RunningCommand {
                 self.control.hang_up();
             }
             Body::Failed(failure) => {
-                tracing::warn!(step = %failure.step, errno = failure.errno, "no bubblewrap");
+                self.failure = Some(failure);
                 self.report = None;
                 self.control.hang_up();
             }
@@ -119,29 +124,17 @@ impl RunningCommand {
         let told = async {
             while self.report.is_some() {
                 let message = next_report(&mut self.report).await;
-                if let Some((
-                    Message {
-                        body: Body::Failed(failure),
-                        ..
-                    },
-                    _,
-                )) = message
-                {
-                    return Some(Cause::SetUp(failure));
-                }
                 self.take_report(message);
             }
-            None
         };
-        let failure = tokio::time::timeout(STATUS_GRACE, told).await;
-        if let Ok(Some(cause)) = failure {
-            return cause;
-        }
+        // What does not come in time is not known.
+        let _ = tokio::time::timeout(STATUS_GRACE, told).await;
         let words = self.words();
-        match self.status {
+        match (self.failure, self.status) {
+            (Some(failure), _) => Cause::SetUp(failure),
             _ if !words.is_empty() => Cause::Bubblewrap { words },
-            None if self.report.is_none() => Cause::KeeperGone(None),
-            status => Cause::InitLost(status),
+            (None, None) if self.report.is_none() => Cause::KeeperGone(None),
+            (None, status) => Cause::InitLost(status),
         }
     }
 
@@ -160,16 +153,16 @@ impl RunningCommand {
         words
     }
 
-    /// Sends a signal to the command's process group; one that has ended is no error.
+    /// Sends a signal to the command's process group.
     ///
-    /// # Cancel safety
-    /// The signal is sent whole or not at all.
-    pub async fn signal(&self, number: i32) {
-        // The only failures are those of a socket whose other side is gone.
-        let _ = self
+    /// One that has ended is no error; one that leaves hundreds of signals unread gets no more.
+    pub fn try_signal(&self, number: i32) {
+        let sent = self
             .control
-            .send(&Message::new(0, Body::Signal(number)), &[])
-            .await;
+            .try_send(&Message::new(0, Body::Signal(number)));
+        if let Err(error) = sent {
+            tracing::debug!(%error, number, "the signal is not sent");
+        }
     }
 
     /// Ends the lifeline: the command's pid 1 ends, and the kernel ends the rest.
@@ -178,7 +171,7 @@ impl RunningCommand {
     }
 
     /// Kills bubblewrap and the command's pid 1, stopped ones too.
-    fn kill(&self) {
+    pub(super) fn end_by_signal(&self) {
         self.control.hang_up();
         for pidfd in [&self.init, &self.bubblewrap].into_iter().flatten() {
             // One that has ended is no failure.
@@ -196,7 +189,7 @@ impl RunningCommand {
     ///
     /// # Cancel safety
     /// The kill goes on when the future is dropped and called again, or the command dropped.
-    pub async fn end(&mut self) -> Result<(), SandboxError> {
+    pub async fn end(&mut self) -> Result<()> {
         self.hang_up();
         if tokio::time::timeout(LIFELINE_GRACE, self.gone())
             .await
@@ -204,7 +197,7 @@ impl RunningCommand {
         {
             return Ok(());
         }
-        self.kill();
+        self.end_by_signal();
         tokio::time::timeout(KILL_GRACE, self.gone())
             .await
             .map_err(|_| Cause::Unreaped("processes of the command").into())
@@ -222,7 +215,7 @@ impl RunningCommand {
 impl Drop for RunningCommand {
     fn drop(&mut self) {
         if !self.gone {
-            self.kill();
+            self.end_by_signal();
         }
     }
 }
