@@ -53,6 +53,25 @@ pub(crate) fn below(root: u32) -> BTreeMap<u32, Process> {
     found
 }
 
+/// The parents of a process by name, the nearest first, up to this process.
+pub(crate) fn above(pid: u32) -> Vec<(String, u32)> {
+    let all = all();
+    let mut found = Vec::new();
+    let mut next = all[&pid].parent;
+    while next > 1 && next != std::process::id() {
+        let process = &all[&next];
+        found.push((process.name.clone(), next));
+        next = process.parent;
+    }
+    found
+}
+
+/// Sends a signal to a process that may be gone.
+pub(crate) fn signal(pid: u32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
+    let _ = rustix::process::kill_process(pid, signal);
+}
+
 /// Those with this argument on their command line.
 pub(crate) fn with_argument(argument: &str) -> Vec<u32> {
     all()

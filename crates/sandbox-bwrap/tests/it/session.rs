@@ -40,9 +40,10 @@ pub(crate) fn owner() -> Option<Owner> {
 /// A session's folder with its lease.
 #[derive(Debug)]
 pub(crate) struct Folder {
-    // Dropped last: the lease and the workspace stand in it.
     pub(crate) lease: File,
-    root: TempDir,
+    path: PathBuf,
+    /// What removes it; none for one that another process made.
+    _root: Option<TempDir>,
 }
 
 impl Folder {
@@ -53,26 +54,38 @@ impl Folder {
             std::fs::create_dir(&path).unwrap();
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
             if let Some(Owner { uid, gid }) = owner() {
-                chown(&path, Some(uid), Some(gid)).unwrap();
+                // Where there is no such user (H29), the keeper is to say so.
+                let _ = chown(&path, Some(uid), Some(gid));
             }
         }
-        let lease = File::create_new(root.path().join("lease")).unwrap();
+        File::create_new(root.path().join("lease")).unwrap();
+        let mut folder = Self::open(root.path());
+        folder._root = Some(root);
+        folder
+    }
+
+    /// One that another process made, whose lease must be free.
+    pub(crate) fn open(path: &Path) -> Self {
+        let lease = File::open(path.join("lease")).unwrap();
         lease.try_lock().unwrap();
-        Self { lease, root }
+        Self {
+            lease,
+            path: path.to_owned(),
+            _root: None,
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     pub(crate) fn workspace(&self) -> PathBuf {
-        self.root.path().join("session/workspace")
-    }
-
-    /// Another opening of the lease, which sees whether anybody holds it.
-    pub(crate) fn lease_from_outside(&self) -> File {
-        File::open(self.root.path().join("lease")).unwrap()
+        self.path.join("session/workspace")
     }
 
     pub(crate) fn setup(&self) -> Setup {
         let session = rustix::fs::open(
-            self.root.path().join("session"),
+            self.path.join("session"),
             OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
             Mode::empty(),
         )
@@ -109,7 +122,13 @@ impl Session {
     }
 
     pub(crate) async fn start_with(change: impl FnOnce(&mut Setup)) -> Result<Self, SandboxError> {
-        let folder = Folder::new();
+        Self::start_in(Folder::new(), change).await
+    }
+
+    pub(crate) async fn start_in(
+        folder: Folder,
+        change: impl FnOnce(&mut Setup),
+    ) -> Result<Self, SandboxError> {
         let mut setup = folder.setup();
         change(&mut setup);
         let (keeper, workspace) = Keeper::start(setup).await?;
