@@ -209,7 +209,7 @@ fn h28_odd_surroundings_change_nothing() {
         "trap '' CHLD; exec \"$@\"",
         "exec \"$@\" <&- >&- 2>&-",
         "umask 0; exec \"$@\"",
-        "umask 0777; exec \"$@\"",
+        "umask 0077; exec \"$@\"",
         "trap '' PIPE TERM HUP INT; exec \"$@\"",
     ] {
         run_behind(&["/bin/sh", "-c", script, "sh"], None);
