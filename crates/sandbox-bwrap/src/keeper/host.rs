@@ -11,7 +11,7 @@ impl HostShape {
     ///
     /// # Errors
     /// `SANDBOX_UNAVAILABLE` when its top level can't be looked at.
-    pub fn of_this_host() -> Result<Self, sandbox_core::SandboxError> {
+    pub fn of_host() -> Result<Self, sandbox_core::SandboxError> {
         let mut names = std::collections::BTreeMap::new();
         for name in Self::NAMES {
             if let Some(top) = top_level(&Path::new("/").join(name))

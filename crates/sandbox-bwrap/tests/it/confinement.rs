@@ -228,6 +228,23 @@ async fn r01_limits_are_those_of_the_request() {
     session.keeper.close().await.unwrap();
 }
 
+// R01: the session's own bound holds over what each command may have.
+#[tokio::test]
+async fn r01_the_session_bounds_the_processes_of_all_its_commands() {
+    let session = Session::start_with(|setup| setup.processes = Some(24))
+        .await
+        .unwrap();
+    let script = "i=0; while [ $i -lt 40 ]; do sleep 1 & i=$((i + 1)); done; echo all";
+    let ran = session.shell(script).await;
+    assert_eq!(ran.stdout, "", "{ran:?}");
+    assert!(ran.stderr.contains("Cannot fork"), "{ran:?}");
+    // Another session is not touched.
+    let other = Session::start().await;
+    assert_eq!(other.shell(script).await.stdout, "all\n");
+    other.keeper.close().await.unwrap();
+    session.keeper.close().await.unwrap();
+}
+
 // H18, ARG-4: what can't be entered is told apart, and nothing ran.
 #[tokio::test]
 async fn h18_working_directories_are_entered_beneath_the_workspace() {

@@ -64,6 +64,7 @@ fn descriptors() -> Option<usize> {
 }
 
 /// Keeps a command running with all that it can hide, until something ends it.
+#[expect(clippy::print_stdout, reason = "it is how the test hears of it")]
 async fn hold(folder: &Path) {
     let folder = Folder::open(folder);
     let (keeper, workspace) = Keeper::start(folder.setup()).await.unwrap();

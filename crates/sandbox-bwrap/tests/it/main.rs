@@ -1,4 +1,6 @@
 //! The backend on real bubblewrap, as root and as an ordinary user.
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "a test that fails here says where")]
 
 mod confinement;
 mod faults;

@@ -96,7 +96,7 @@ impl Folder {
             session,
             lease: self.lease.try_clone().unwrap().into(),
             owner: owner(),
-            host: HostShape::of_this_host().unwrap(),
+            host: HostShape::of_host().unwrap(),
             read_only: Vec::new(),
             tmp: TmpfsSize {
                 bytes: 1 << 20,
