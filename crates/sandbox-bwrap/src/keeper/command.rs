@@ -240,3 +240,139 @@ const KILL_GRACE: Duration = Duration::from_millis(1500);
 
 /// The longest part of bubblewrap's words that is kept.
 const MAX_WORDS_BYTES: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use sandbox_core::ErrorCode;
+    use sandbox_helper::Step;
+    use sandbox_helper::wire;
+
+    use super::super::channel;
+    use super::*;
+
+    /// The other ends of a command: init's, the keeper's, and bubblewrap's standard error.
+    struct Inside {
+        init: OwnedFd,
+        report: OwnedFd,
+        errors: OwnedFd,
+    }
+
+    fn command() -> (RunningCommand, Inside) {
+        let (control, init) = Channel::pair().unwrap();
+        let (report, theirs) = Channel::pair().unwrap();
+        let (ours, errors) = channel::pipe().unwrap();
+        let inside = Inside {
+            init,
+            report: theirs,
+            errors,
+        };
+        (RunningCommand::new(control, report, ours), inside)
+    }
+
+    fn say(socket: &OwnedFd, body: Body) {
+        wire::send(socket, &Message::new(0, body).encode(), &[]).unwrap();
+    }
+
+    async fn failure(command: &mut RunningCommand) -> SandboxError {
+        let Event::Failed(error) = command.event().await else {
+            panic!("no failure");
+        };
+        assert!(matches!(command.event().await, Event::Gone));
+        assert_eq!(error.code(), ErrorCode::Unavailable);
+        error
+    }
+
+    // PROC-5: the record stands, whatever else comes, and the end comes after it.
+    #[tokio::test]
+    async fn proc_5_the_record_comes_before_the_news_of_bubblewrap() {
+        let (mut command, inside) = command();
+        say(&inside.report, Body::Ended(Status::Exited(0)));
+        say(&inside.init, Body::Record(Record::Ended(Status::Exited(3))));
+        drop(inside);
+        let Event::Record(record) = command.event().await else {
+            panic!("no record");
+        };
+        assert_eq!(record, Record::Ended(Status::Exited(3)));
+        assert!(matches!(command.event().await, Event::Gone));
+        assert!(matches!(command.event().await, Event::Gone));
+        command.end().await.unwrap();
+    }
+
+    // BAK-3, PROC-7: a set-up that failed is told by bubblewrap's own words.
+    #[tokio::test]
+    async fn bak_3_without_a_record_the_words_of_bubblewrap_tell() {
+        let (mut command, inside) = command();
+        rustix::io::write(&inside.errors, b"bwrap: Can't mount proc\n").unwrap();
+        drop(inside.init);
+        say(&inside.report, Body::Ended(Status::Exited(1)));
+        let error = failure(&mut command).await;
+        let expected = r#"bubblewrap could not set the sandbox up: "bwrap: Can\'t mount proc""#;
+        assert_eq!(error.to_string(), expected);
+        assert!(error.hint().unwrap().contains("unmask"));
+    }
+
+    #[tokio::test]
+    async fn without_a_record_and_words_the_end_of_bubblewrap_tells() {
+        let (mut command, inside) = command();
+        drop(inside.init);
+        say(&inside.report, Body::Ended(Status::Signalled(9)));
+        let error = failure(&mut command).await;
+        let expected =
+            "the command's first process ended without a record (bubblewrap was ended by signal 9)";
+        assert_eq!(error.to_string(), expected);
+    }
+
+    // FI-04
+    #[tokio::test]
+    async fn fi_04_without_any_word_the_keeper_is_gone() {
+        let (mut command, inside) = command();
+        drop(inside);
+        let error = failure(&mut command).await;
+        assert_eq!(error.to_string(), "the session's keeper has ended");
+    }
+
+    // FI-09: a keeper that can't start one more says which step failed.
+    #[tokio::test]
+    async fn fi_09_a_keeper_that_could_not_start_it_is_quoted() {
+        let (mut command, inside) = command();
+        let failed = Failure {
+            step: Step::Fork,
+            errno: Errno::AGAIN.raw_os_error(),
+        };
+        say(&inside.report, Body::Failed(failed));
+        drop(inside.init);
+        let error = failure(&mut command).await;
+        let expected = "the sandbox could not fork: Resource temporarily unavailable (os error 11)";
+        assert_eq!(error.to_string(), expected);
+    }
+
+    // FI-25: what init may not say ends the command; nothing of it is believed.
+    #[tokio::test]
+    async fn fi_25_what_is_no_record_is_refused() {
+        for bytes in [b"garbage".to_vec(), Message::new(0, Body::Ready).encode()] {
+            let (mut command, inside) = command();
+            wire::send(&inside.init, &bytes, &[]).unwrap();
+            failure(&mut command).await;
+            // Its lifeline has ended.
+            assert!(wire::receive(&inside.init).unwrap().bytes.is_empty());
+        }
+        let (mut command, inside) = command();
+        let record = Body::Record(Record::BadCwd(2));
+        say(&inside.init, record.clone());
+        say(&inside.init, record);
+        assert!(matches!(command.event().await, Event::Record(_)));
+        assert!(matches!(command.event().await, Event::Failed(_)));
+    }
+
+    // RUN-1: signals go as they are, and none blocks its sender.
+    #[tokio::test]
+    async fn run_1_signals_are_sent_and_never_block() {
+        let (command, inside) = command();
+        command.try_signal(15);
+        let sent = Message::decode(&wire::receive(&inside.init).unwrap().bytes).unwrap();
+        assert_eq!(sent.body, Body::Signal(15));
+        for _ in 0..10_000 {
+            command.try_signal(1);
+        }
+    }
+}
