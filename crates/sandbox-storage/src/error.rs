@@ -51,6 +51,9 @@ pub(crate) enum Cause {
     /// An argument that no store could take.
     #[error("{0}")]
     Invalid(String),
+    /// The caller asked to stop.
+    #[error("{0}")]
+    Cancelled(String),
     /// An error of the product from below.
     #[error(transparent)]
     Core(#[from] SandboxError),
@@ -61,14 +64,6 @@ impl Cause {
         Self::Damaged {
             what: what.into(),
             why: why.into(),
-        }
-    }
-
-    /// The error number of a failed call on the store.
-    pub(crate) fn errno(&self) -> Option<Errno> {
-        match self {
-            Self::Store(_, errno) | Self::Source(_, errno) => Some(*errno),
-            _ => None,
         }
     }
 }
@@ -110,6 +105,7 @@ impl From<Cause> for SandboxError {
             Cause::Busy { hint, .. } => (ErrorCode::Busy, hint.clone()),
             Cause::Mismatch { .. } => (ErrorCode::StateMismatch, None),
             Cause::Invalid(_) => (ErrorCode::Invalid, None),
+            Cause::Cancelled(_) => (ErrorCode::Cancelled, None),
         };
         let message = match &cause {
             Cause::Store(what, errno) | Cause::Source(what, errno) => {

@@ -34,11 +34,6 @@ impl Identity {
         }
     }
 
-    /// Whether the caller acts as someone else, and so may own what it makes.
-    pub(crate) fn switches(self) -> bool {
-        self.switches
-    }
-
     /// Makes this thread act as the owner until the guard is dropped.
     ///
     /// setfsuid(2) is per thread and costs about 3 µs there and back. Nested guards give

@@ -36,11 +36,14 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod changes;
 mod digest;
 mod erase;
 mod error;
 mod format;
+mod gc;
 mod identity;
+mod ingest;
 mod json;
 mod layout;
 mod lease;
@@ -62,8 +65,15 @@ mod sys;
 mod template;
 mod tree;
 mod trust;
+mod walk;
 
+pub use changes::{Change, ChangeKind};
 pub use digest::{Digest, TreeId};
+pub use gc::{GcOptions, GcReport};
+pub use ingest::{
+    HostFolder, IngestLimits, IngestOptions, IngestStats, Ingested, Progress, SkipReason, Skipped,
+    Stripped, Unreadable,
+};
 pub use record::SessionMode;
 pub use reference::RefName;
 pub use session::{Details, Session, SessionInfo, SessionOptions};

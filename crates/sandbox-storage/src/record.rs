@@ -120,28 +120,28 @@ pub(crate) fn ids(store: &Inner) -> Result<Vec<SessionId>> {
     Ok(ids)
 }
 
+/// The record of a session. None where there is none of this id.
+pub(crate) fn read(store: &Inner, id: &SessionId) -> Result<Option<Record>> {
+    let name = layout::session(id);
+    let folder = match sys::open(&store.sessions, &name, Open::Folder) {
+        Ok(folder) => folder,
+        Err(Errno::NOENT) => return Ok(None),
+        Err(errno) => return Err(Cause::Store(format!("opening session {id}"), errno)),
+    };
+    match Record::read(&folder, id) {
+        // Deleted while it was looked at.
+        Err(_) if sys::stat_at(&store.sessions, &name) == Err(Errno::NOENT) => Ok(None),
+        record => record.map(Some),
+    }
+}
+
 /// The records of all sessions. One that can't be read is an error, never a gap.
 pub(crate) fn read_all(store: &Inner) -> Result<BTreeMap<SessionId, Record>> {
     let mut records = BTreeMap::new();
     for id in ids(store)? {
-        let folder = match sys::open(&store.sessions, layout::session(&id), Open::Folder) {
-            Ok(folder) => folder,
-            // Deleted since the listing.
-            Err(Errno::NOENT) => continue,
-            Err(errno) => return Err(Cause::Store(format!("opening session {id}"), errno)),
-        };
-        match Record::read(&folder, &id) {
-            Ok(record) => {
-                records.insert(id, record);
-            }
-            Err(_) if is_gone(store, &id) => {}
-            Err(cause) => return Err(cause),
+        if let Some(record) = read(store, &id)? {
+            records.insert(id, record);
         }
     }
     Ok(records)
-}
-
-/// Whether a session was deleted while it was looked at.
-fn is_gone(store: &Inner, id: &SessionId) -> bool {
-    sys::stat_at(&store.sessions, layout::session(id)) == Err(Errno::NOENT)
 }

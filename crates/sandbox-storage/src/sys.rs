@@ -26,6 +26,9 @@ macro_rules! gate {
     };
 }
 
+/// What tells two inodes apart: device and number.
+pub(crate) type Inode = ((u32, u32), u64);
+
 /// What is known of an entry, a link described itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
@@ -47,7 +50,7 @@ pub(crate) struct Stat {
 
 impl Stat {
     /// What tells two inodes apart.
-    pub(crate) fn identity(&self) -> ((u32, u32), u64) {
+    pub(crate) fn identity(&self) -> Inode {
         (self.device, self.inode)
     }
 

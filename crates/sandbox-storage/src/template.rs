@@ -370,27 +370,31 @@ impl Store {
         let store = &*self.0;
         let _acting = store.act()?;
         let _alone = store.take_lock(layout::LOCK_STORE, Lock::Alone)?;
-        for (id, record) in crate::record::read_all(store)? {
-            if record.template_key == *key {
-                return Err(Cause::Busy {
+        retire(store, key, None, || {
+            let standing = crate::record::read_all(store)?;
+            match standing
+                .iter()
+                .find(|(_, record)| record.template_key == *key)
+            {
+                None => Ok(false),
+                Some((id, _)) => Err(Cause::Busy {
                     message: format!("the session {id} was made from the template {key}"),
                     hint: Some(format!("remove it first: sandbox session rm {id}")),
-                }
-                .into());
+                }),
             }
-        }
-        retire(store, key, None)?;
+        })?;
         reap::trash(store, None)?;
         Ok(())
     }
 }
 
-/// Takes a template out of sight, unless it is in use or was used since `used_before`.
-/// The caller holds the store's lock alone.
+/// Takes a template out of sight, unless it is in use, was used since `used_before`, or
+/// something names it. The caller holds the store's lock alone.
 pub(crate) fn retire(
     store: &Inner,
     key: &TemplateKey,
     used_before: Option<SystemTime>,
+    is_named: impl FnOnce() -> Result<bool>,
 ) -> Result<bool> {
     let what = || format!("retiring the template {key}");
     let name = layout::template(key);
@@ -416,6 +420,10 @@ pub(crate) fn retire(
         if used.seconds >= seconds(used_before) {
             return Ok(false);
         }
+    }
+    // Asked under the lock: a session that was being made until now is visible now.
+    if is_named()? {
+        return Ok(false);
     }
     sys::rename_new(&store.templates, &name, &store.trash, random_name()?).store(what)?;
     Ok(true)

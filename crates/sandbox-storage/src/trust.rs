@@ -14,9 +14,8 @@ pub(crate) fn check_above(path: &Path, identity: Identity) -> Result<()> {
     let mut above = PathBuf::new();
     for component in path.components() {
         above.push(component);
-        if component == Component::RootDir || above != path {
-            check_one(&above, path, identity)?;
-        } else if above.is_symlink() {
+        // The folder itself is judged by its descriptor; a link in its place is not it.
+        if component == Component::RootDir || above != path || above.is_symlink() {
             check_one(&above, path, identity)?;
         }
     }
