@@ -40,12 +40,11 @@ async fn a_host_process_runs_a_command() {
         return;
     }
     let session = started.unwrap();
-    let ran = session.shell("touch made; umask; exit 7").await;
-    assert_eq!(
-        (ran.record(), ran.stdout.as_str()),
-        (exited(7), "0022\n"),
-        "{ran:?}"
-    );
+    let ran = session
+        .shell("touch made; umask; ls /proc/$$/fd; exit 7")
+        .await;
+    let expected = (exited(7), "0022\n0\n1\n2\n");
+    assert_eq!((ran.record(), ran.stdout.as_str()), expected, "{ran:?}");
     session.keeper.close().await.unwrap();
     drop(session);
     assert_eq!((mounts(), descriptors()), before);
@@ -212,6 +211,8 @@ fn h28_odd_surroundings_change_nothing() {
         "umask 0; exec \"$@\"",
         "umask 0077; exec \"$@\"",
         "trap '' PIPE TERM HUP INT; exec \"$@\"",
+        // S02: what a host leaves open reaches nobody.
+        "exec \"$@\" 7</ 8</etc/passwd 9>&1",
     ] {
         run_behind(&["/bin/sh", "-c", script, "sh"], None);
     }

@@ -84,6 +84,15 @@ pub(crate) fn with_argument(argument: &str) -> Vec<u32> {
         .collect()
 }
 
+/// Waits until there are this many of them.
+pub(crate) async fn wait_for(argument: &str, count: usize) {
+    let limit = Instant::now() + Duration::from_secs(5);
+    while with_argument(argument).len() != count {
+        assert!(Instant::now() < limit, "{:?}", with_argument(argument));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
 /// Whether this very process still lives; one that only waits to be reaped does not.
 pub(crate) fn lives((pid, started): Known) -> bool {
     look(pid).is_some_and(|process| process.started == started && !process.zombie)
