@@ -19,7 +19,7 @@ pub struct Config {
     /// The helper's executable. Beside the running program, else `../libexec/sandbox/`;
     /// never on `PATH`, which a project can steer.
     pub helper: Option<PathBuf>,
-    /// Whom the sandbox runs as where the caller is the kernel's root; see [`Identity`](crate::Identity).
+    /// Whom the sandbox runs as where the caller is the kernel's root; chosen where none is named: the user `sandbox`, else a free id from 58700 on.
     pub owner: Option<Owner>,
     /// Whether sessions survive a power loss from the moment they are made. True.
     pub durable: bool,

@@ -1,10 +1,31 @@
-//! The bubblewrap backend of the sandbox.
+//! The bubblewrap backend: sessions whose commands run in bubblewrap.
+//!
+//! **Owns** processes and namespaces: it joins the store, the helper and (later) the broker
+//! into a [`Backend`](sandbox_core::Backend). [`BwrapBackend`] is the factory,
+//! [`BwrapHandle`] the owner of one session, [`argv`] the pure function to bubblewrap's
+//! options, [`keeper`] the host's side of a session's namespaces.
+
+//!
+//! **Never knows** what a model's tools are, or how a person types.
+//!
+//! Start with [`BwrapBackend::new`]. Linux only: elsewhere the crate is empty (SPEC BAK-1).
 #![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
 
 pub mod argv;
+mod backend;
 mod config;
+mod driver;
+mod files;
+mod handle;
+mod identity;
 pub mod keeper;
+mod launch;
+mod locate;
+mod probe;
 mod supervise;
 
+pub use backend::{BwrapBackend, OpenOptions};
 pub use config::{Config, KernelBounds, Owner, ReadOnlyMount};
+pub use handle::BwrapHandle;
+pub use identity::is_kernel_root;

@@ -17,6 +17,7 @@ use sandbox_core::{
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
+use tokio_util::task::TaskTracker;
 
 pub(crate) use running::Running;
 use streams::{Pumped, feed, pump};
@@ -74,7 +75,12 @@ pub(crate) struct Terms {
 }
 
 /// Takes a started child over, in a task of its own.
-pub(crate) fn supervise<C, I, O>(child: C, pipes: Pipes<I, O>, terms: Terms) -> Running
+pub(crate) fn supervise<C, I, O>(
+    tasks: &TaskTracker,
+    child: C,
+    pipes: Pipes<I, O>,
+    terms: Terms,
+) -> Running
 where
     C: Child,
     I: AsyncWrite + Unpin + Send + 'static,
@@ -93,7 +99,7 @@ where
         asked,
         started,
     };
-    tokio::spawn(async move {
+    tasks.spawn(async move {
         let outcome = task.run(pipes, stdin, chunks).await;
         finish.send_replace(Some(outcome));
     });
@@ -163,7 +169,12 @@ impl<C: Child> Task<C> {
                         Pumped::Abandoned => break Reason::Stopped,
                     }
                 },
-                ended = self.child.ended(), if exit.is_none() => exit = Some(ended?),
+                ended = self.child.ended(), if exit.is_none() => match ended {
+                    Ok(ended) => exit = Some(ended),
+                    // With the session its keeper goes too: the stop is the cause, not the loss.
+                    Err(_) if self.permit.is_stopping() => break Reason::SessionStopped,
+                    Err(error) => return Err(error),
+                },
                 () = at(deadline), if exit.is_none() => break Reason::Deadline,
                 () = self.cancel.cancelled() => break Reason::Cancelled,
                 () = self.permit.stopping() => break Reason::SessionStopped,

@@ -21,6 +21,7 @@
 pub mod entry;
 mod init;
 mod keeper;
+mod probe;
 mod step;
 #[expect(
     unsafe_code,

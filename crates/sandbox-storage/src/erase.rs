@@ -26,11 +26,27 @@ pub(crate) fn erase(
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return Ok(false);
         }
-        if let Err(errno) = erase_one(trash, &name, &mut waiting) {
-            first_failure.get_or_insert(errno);
+        match erase_one(trash, &name, &mut waiting) {
+            // Another eraser was faster, at whatever step.
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => {
+                first_failure.get_or_insert(errno);
+            }
         }
     }
     first_failure.map_or(Ok(true), Err)
+}
+
+/// Erases an entry of `trash`, a folder that nobody else uses, and all that is below it.
+///
+/// What a command left behind is erased whatever it is: folders that shut their owner out,
+/// thousands of levels, links that lead anywhere. Nothing outside is touched.
+///
+/// # Errors
+/// The first failure; everything else is gone.
+pub fn erase_tree(trash: impl AsFd, name: &[u8]) -> std::io::Result<()> {
+    erase(trash, name, None)?;
+    Ok(())
 }
 
 /// Erases one folder's own entries and then the folder; its folders go to `waiting`.
@@ -41,10 +57,7 @@ fn erase_one(trash: impl AsFd, name: &[u8], waiting: &mut Vec<Vec<u8>>) -> sys::
         Err(Errno::NOTEMPTY | Errno::EXIST) => {}
         Err(errno) => return Err(errno),
     }
-    let folder = match open_for_erasing(&trash, name) {
-        Err(Errno::NOENT) => return Ok(()),
-        folder => folder?,
-    };
+    let folder = open_for_erasing(&trash, name)?;
     let mut first_failure = None;
     sys::each_name(&folder, |entry| {
         if let Err(errno) = erase_entry(&trash, &folder, entry, waiting) {

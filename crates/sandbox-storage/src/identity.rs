@@ -60,10 +60,10 @@ impl Identity {
     }
 }
 
-/// The thread acts as the owner while this lives.
+/// This thread acts as the store's owner while it lives; see [`Store::act_as_owner`](crate::Store::act_as_owner).
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Entered(Option<(Uid, Gid)>);
+pub struct Entered(Option<(Uid, Gid)>);
 
 impl Drop for Entered {
     fn drop(&mut self) {

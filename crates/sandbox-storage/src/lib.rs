@@ -69,7 +69,9 @@ mod walk;
 
 pub use changes::{Change, ChangeKind};
 pub use digest::{Digest, TreeId};
+pub use erase::erase_tree;
 pub use gc::{GcOptions, GcReport};
+pub use identity::Entered;
 pub use ingest::{
     HostFolder, IngestLimits, IngestOptions, IngestStats, Ingested, Progress, SkipReason, Skipped,
     Stripped, Unreadable,

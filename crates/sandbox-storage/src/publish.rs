@@ -77,8 +77,9 @@ impl Publication {
             Ok(()) => {}
             // Another thread pinned or staged it since.
             Err(Errno::EXIST) => return Ok(true),
-            // As many names as the disk allows: this file alone is stored by a copy.
-            Err(Errno::NOENT | Errno::MLINK) => return Ok(false),
+            // As many names as the disk allows: this file alone is stored by a copy. EPERM:
+            // what stands there is no file, and is put aside when the blob is named.
+            Err(Errno::NOENT | Errno::MLINK | Errno::PERM) => return Ok(false),
             Err(errno) => return Err(Cause::Store(what(), errno)),
         }
         let stat = sys::stat_at(&self.staging.blobs, &pin).store(what)?;

@@ -80,6 +80,17 @@ impl Store {
         &self.0.path
     }
 
+    /// Makes this thread act as the store's owner until the guard is dropped: what it
+    /// creates through a session's descriptors then belongs where it should.
+    ///
+    /// Nothing but a word where the caller is the owner (setfsuid(2) otherwise).
+    ///
+    /// # Errors
+    /// `SANDBOX_INVALID` where this process may not act as the owner.
+    pub fn act_as_owner(&self) -> sandbox_core::Result<Entered> {
+        Ok(self.0.act()?)
+    }
+
     /// The random name that the store got when it was made.
     #[must_use]
     pub fn id(&self) -> &str {

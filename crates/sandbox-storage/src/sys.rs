@@ -406,16 +406,24 @@ pub(crate) fn copy_range(from: impl AsFd, to: impl AsFd, length: usize) -> Resul
 }
 
 /// The names in a folder, `.` and `..` left out.
+///
+/// Read through a descriptor of its own: a listing leaves a position behind, which
+/// everyone who uses the descriptor shares.
 pub(crate) fn list(folder: impl AsFd) -> Result<Vec<Vec<u8>>> {
+    list_once(open(folder, ".", Open::Folder)?)
+}
+
+/// The names in a folder that was just opened and is listed this once.
+pub(crate) fn list_once(folder: impl AsFd) -> Result<Vec<Vec<u8>>> {
     let mut names = Vec::new();
     each_name(folder, |name| {
         names.push(name.to_vec());
-        Ok(true)
+        Ok::<_, Errno>(true)
     })?;
     Ok(names)
 }
 
-/// Hands over the names in a folder one by one, until told to stop.
+/// Hands over the names in a folder that was just opened, one by one, until told to stop.
 pub(crate) fn each_name<E: From<Errno>>(
     folder: impl AsFd,
     mut each: impl FnMut(&[u8]) -> std::result::Result<bool, E>,
@@ -439,12 +447,7 @@ pub(crate) fn each_name<E: From<Errno>>(
 
 /// Whether a folder holds nothing.
 pub(crate) fn is_empty(folder: impl AsFd) -> Result<bool> {
-    let mut empty = true;
-    each_name(folder, |_| {
-        empty = false;
-        Ok::<_, Errno>(false)
-    })?;
-    Ok(empty)
+    list(folder).map(|names| names.is_empty())
 }
 
 /// How much of a folder's listing is read at once.

@@ -1,6 +1,6 @@
 //! One walk over a tree that others may be changing: by descriptor, without recursion.
 
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 use crate::error::Result;
 use crate::sys::{self, Errno, Stat};
@@ -41,7 +41,13 @@ pub(crate) fn walk(root: BorrowedFd<'_>, visitor: &mut impl Visitor) -> Result<(
             }
         };
         visitor.enter(&path, folder)?;
-        let mut names = match reopen(folder).and_then(|folder| sys::list(&folder)) {
+        // The root is the caller's descriptor and may have been listed before.
+        let names = if path.is_empty() {
+            sys::list(folder)
+        } else {
+            sys::list_once(folder)
+        };
+        let mut names = match names {
             Ok(names) => names,
             Err(errno) => {
                 visitor.closed(&path, errno)?;
@@ -73,9 +79,4 @@ pub(crate) fn walk(root: BorrowedFd<'_>, visitor: &mut impl Visitor) -> Result<(
         waiting[begin..].reverse();
     }
     Ok(())
-}
-
-/// A descriptor with a position of its own: a root may have been listed before.
-fn reopen(folder: BorrowedFd<'_>) -> sys::Result<std::os::fd::OwnedFd> {
-    sys::open(folder.as_fd(), ".", sys::Open::Folder)
 }

@@ -11,6 +11,7 @@ use sandbox_core::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::oneshot;
+use tokio_util::task::TaskTracker;
 
 use super::*;
 
@@ -116,7 +117,7 @@ fn stage(command: CommandBuilderFn, stdin: Stdin, dies_by: DiesBy) -> Stage {
         stderr: stderr_host,
     };
     Stage {
-        running: supervise(child, pipes, terms),
+        running: supervise(&TaskTracker::new(), child, pipes, terms),
         stdin: stdin_inside,
         stdout,
         stderr,

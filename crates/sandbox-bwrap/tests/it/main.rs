@@ -2,6 +2,7 @@
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a test that fails here says where")]
 
+mod backend;
 mod confinement;
 mod faults;
 mod helper;

@@ -51,6 +51,7 @@ const SOURCES: &[(&str, &[u8])] = &[
     ("keeper/outer.rs", include_bytes!("../keeper/outer.rs")),
     ("keeper/status.rs", include_bytes!("../keeper/status.rs")),
     ("lib.rs", include_bytes!("../lib.rs")),
+    ("probe.rs", include_bytes!("../probe.rs")),
     ("step.rs", include_bytes!("../step.rs")),
     ("sys.rs", include_bytes!("../sys.rs")),
     ("wire.rs", include_bytes!("../wire.rs")),

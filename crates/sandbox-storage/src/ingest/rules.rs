@@ -32,6 +32,9 @@ pub(super) struct Rules {
     respect_ignore: bool,
     /// Those of the folders on the way, the innermost last.
     levels: Vec<Level>,
+    /// The folder on the way that is ignored and was entered for what git tracks in it:
+    /// nothing else below it goes in, whatever further rules say.
+    ignored: Option<Vec<u8>>,
 }
 
 /// The rules that one folder brings.
@@ -74,6 +77,7 @@ impl Rules {
                 .map_err(|error| Cause::Invalid(format!("the patterns are refused: {error}")))?,
             respect_ignore: options.respect_ignore,
             levels: Vec::new(),
+            ignored: None,
         })
     }
 
@@ -87,6 +91,16 @@ impl Rules {
                 break;
             }
             self.levels.pop();
+        }
+        if self
+            .ignored
+            .as_ref()
+            .is_some_and(|ignored| !is_above(ignored, path))
+        {
+            self.ignored = None;
+        }
+        if self.ignored.is_none() && !path.is_empty() && self.says_ignored(path, true) {
+            self.ignored = Some(path.to_vec());
         }
         let own = read_rules(folder, ".gitignore", path)?;
         let repository = read_repository(folder, path)?;
@@ -111,18 +125,18 @@ impl Rules {
         }
     }
 
-    /// As git has it: the innermost file of rules that says anything decides, then the
-    /// repository's `info/exclude`; rules of an outer repository end at an inner one.
+    /// What git would not take: ignored by rules, itself or a folder above it, and not tracked.
     fn is_ignored(&self, path: &[u8], is_folder: bool) -> bool {
-        let name = crate::tree::split(path).1;
-        if !self.respect_ignore || name == b".git" {
+        if !self.respect_ignore || crate::tree::split(path).1 == b".git" {
             return false;
         }
-        let repository = self
-            .levels
-            .iter()
-            .rposition(|level| level.repository.is_some());
-        let levels = &self.levels[repository.unwrap_or(0)..];
+        (self.ignored.is_some() || self.says_ignored(path, is_folder)) && !self.is_tracked(path)
+    }
+
+    /// As git has it: the innermost file of rules that says anything decides, then the
+    /// repository's `info/exclude`; rules of an outer repository end at an inner one.
+    fn says_ignored(&self, path: &[u8], is_folder: bool) -> bool {
+        let levels = self.repository();
         let says = levels
             .iter()
             .rev()
@@ -132,14 +146,27 @@ impl Rules {
                 let exclude = level.repository.as_ref()?.exclude.as_ref()?;
                 matched(exclude, below(&level.path, path), is_folder)
             });
-        // What git tracks it keeps, whatever the rules say.
         says == Some(true)
-            && !levels.first().is_some_and(|level| {
-                level
-                    .repository
-                    .as_ref()
-                    .is_some_and(|repository| repository.tracked.has(below(&level.path, path)))
-            })
+    }
+
+    /// Whether the index names it: what git tracks it keeps, whatever the rules say.
+    fn is_tracked(&self, path: &[u8]) -> bool {
+        self.repository().first().is_some_and(|level| {
+            let path = below(&level.path, path);
+            level
+                .repository
+                .as_ref()
+                .is_some_and(|repository| repository.tracked.has(path))
+        })
+    }
+
+    /// The levels from the root of the innermost repository on; all where there is none.
+    fn repository(&self) -> &[Level] {
+        let root = self
+            .levels
+            .iter()
+            .rposition(|level| level.repository.is_some());
+        &self.levels[root.unwrap_or(0)..]
     }
 }
 
