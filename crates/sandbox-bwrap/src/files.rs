@@ -212,4 +212,3 @@ impl Files {
 fn stopped() -> SandboxError {
     SandboxError::new(ErrorCode::Stopped, "the session was stopped")
 }
-

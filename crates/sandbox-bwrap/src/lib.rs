@@ -3,7 +3,8 @@
 //! **Owns** processes and namespaces: it joins the store, the helper and (later) the broker
 //! into a [`Backend`](sandbox_core::Backend). [`BwrapBackend`] is the factory,
 //! [`BwrapHandle`] the owner of one session, [`argv`] the pure function to bubblewrap's
-//! options, [`keeper`] the host's side of a session's namespaces.
+//! options, [`keeper`] the host's side of a session's namespaces, [`toolchain`] what of a
+//! home folder is visible inside, [`doctor`] what a host lacks and how to mend it.
 
 //!
 //! **Never knows** what a model's tools are, or how a person types.
@@ -15,6 +16,7 @@
 pub mod argv;
 mod backend;
 mod config;
+pub mod doctor;
 mod driver;
 mod files;
 mod handle;
@@ -24,6 +26,7 @@ mod launch;
 mod locate;
 mod probe;
 mod supervise;
+pub mod toolchain;
 
 pub use backend::{BwrapBackend, OpenOptions};
 pub use config::{Config, KernelBounds, Owner, ReadOnlyMount};
