@@ -70,15 +70,6 @@ impl Manifest {
         &self.entries
     }
 
-    /// The entry at a path.
-    #[cfg(test)]
-    pub(crate) fn find(&self, path: &[u8]) -> Option<&Entry> {
-        self.entries
-            .binary_search_by(|entry| entry.path.as_slice().cmp(path))
-            .ok()
-            .map(|index| &self.entries[index])
-    }
-
     /// The bytes of all files, each counted once a name.
     pub(crate) fn total_bytes(&self) -> u64 {
         self.entries.iter().fold(0, |sum, entry| match entry.node {

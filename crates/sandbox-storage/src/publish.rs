@@ -218,7 +218,7 @@ impl BlobWriter<'_> {
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.hashing.update(bytes);
         self.size += bytes.len() as u64;
-        if bytes.len() >= HOLE_BYTES && bytes.iter().all(|byte| *byte == 0) {
+        if bytes.len() >= HOLE_BYTES && is_zero(bytes) {
             self.hole += bytes.len() as u64;
             return Ok(());
         }
@@ -271,6 +271,11 @@ impl BlobWriter<'_> {
     pub(crate) fn abandon(self) {
         let _ = sys::unlink(&self.publication.staging.blobs, &self.name);
     }
+}
+
+/// Whether all bytes are zero: the first is, and each equals the one before.
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.first() == Some(&0) && bytes[1..] == bytes[..bytes.len() - 1]
 }
 
 /// The shortest run of zeros that becomes a hole.

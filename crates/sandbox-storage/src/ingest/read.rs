@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use rustix::fs::SeekFrom;
 use sandbox_core::{FileKind, Timestamp, shown};
 
 use super::report::{Report, SkipReason};
@@ -282,7 +283,7 @@ impl Work<'_> {
         // first saves writing it again.
         if self.known.get(path) == Some(&stat.size) {
             let mut hashing = Hashing::default();
-            let whole = each_part(file, path, stat.size, buffer, |part| {
+            let whole = each_part(file, path, stat, buffer, |part| {
                 hashing.update(part);
                 self.report.tell()
             })?;
@@ -297,13 +298,13 @@ impl Work<'_> {
             if is_known {
                 return Ok(Some(digest));
             }
-            failed(sys::seek(file, rustix::fs::SeekFrom::Start(0)), path)?;
+            failed(sys::seek(file, SeekFrom::Start(0)), path)?;
         }
         let mut writer = {
             let _acting = self.store.act()?;
             self.publication.begin()?
         };
-        let whole = each_part(file, path, stat.size, buffer, |part| {
+        let whole = each_part(file, path, stat, buffer, |part| {
             self.wrote(part.len() as u64)?;
             self.report.tell()?;
             // Writing to an open descriptor asks for no rights: no need to act as anyone.
@@ -359,15 +360,30 @@ impl Work<'_> {
 }
 
 /// Hands a file over in parts, up to its size; whether it ends there.
+///
+/// Holes are not read: what the kernel would give are zeros.
 fn each_part(
     file: &OwnedFd,
     path: &[u8],
-    size: u64,
+    stat: &Stat,
     buffer: &mut [u8],
     mut each: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<bool> {
+    let is_sparse = stat.blocks.saturating_mul(512) < stat.size;
     let mut total: u64 = 0;
     loop {
+        if is_sparse {
+            let data = next_data(file, total, stat.size).source(|| reading(path))?;
+            if data > total {
+                buffer.fill(0);
+            }
+            while total < data {
+                let part = usize::try_from(data - total)
+                    .map_or(buffer.len(), |hole| hole.min(buffer.len()));
+                each(&buffer[..part])?;
+                total += part as u64;
+            }
+        }
         // The buffer is filled, so that runs of zeros are found whole.
         let mut filled = 0;
         while filled < buffer.len() {
@@ -377,12 +393,24 @@ fn each_part(
             }
         }
         if filled == 0 {
-            return Ok(total == size);
+            return Ok(total == stat.size);
         }
         total += filled as u64;
-        if total > size {
+        if total > stat.size {
             return Ok(false);
         }
         each(&buffer[..filled])?;
+    }
+}
+
+/// Where the next data begins, at the earliest at `from`; the file is left standing there.
+fn next_data(file: &OwnedFd, from: u64, size: u64) -> sys::Result<u64> {
+    match sys::seek(file, SeekFrom::Data(from)) {
+        // Nothing but a hole follows; what was appended since is read, and found too long.
+        Err(Errno::NXIO) => {
+            let end = size.max(from);
+            sys::seek(file, SeekFrom::Start(end))
+        }
+        data => data,
     }
 }

@@ -99,7 +99,7 @@ mod tests {
             bytes.extend(*prefix);
             bytes.extend(*name);
             bytes.push(0);
-            while version < 4 && (bytes.len() - begin) % 8 != 0 {
+            while version < 4 && !(bytes.len() - begin).is_multiple_of(8) {
                 bytes.push(0);
             }
         }
