@@ -77,7 +77,7 @@ impl Store {
 }
 
 fn gc(store: &Arc<Inner>, options: &GcOptions) -> crate::error::Result<GcReport> {
-    let _running = match store.take_lock(layout::LOCK_GC, Lock::TryAlone) {
+    let _running = match store.take_lock_soon(layout::LOCK_GC) {
         Err(Cause::Store(_, Errno::WOULDBLOCK)) => {
             return Err(Cause::Busy {
                 message: "another collection of this store is running".to_owned(),

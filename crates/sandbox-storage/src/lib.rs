@@ -40,6 +40,8 @@ mod changes;
 mod digest;
 mod erase;
 mod error;
+#[cfg(test)]
+mod faults;
 mod format;
 mod gc;
 mod identity;
@@ -65,6 +67,7 @@ mod sys;
 mod template;
 mod tree;
 mod trust;
+mod usage;
 mod walk;
 
 pub use changes::{Change, ChangeKind};
@@ -81,3 +84,4 @@ pub use reference::RefName;
 pub use session::{Details, Session, SessionInfo, SessionOptions};
 pub use store::{Durability, Options, Store};
 pub use template::{Source, TemplateInfo};
+pub use usage::Usage;

@@ -210,3 +210,164 @@ fn renumber_groups(entries: &mut [Entry]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIME: Timestamp = Timestamp {
+        seconds: -1,
+        nanoseconds: 999_999_999,
+    };
+
+    fn entry(path: &str, node: Node) -> Entry {
+        Entry {
+            path: path.as_bytes().to_vec(),
+            mode: if matches!(node, Node::Symlink { .. }) {
+                0o777
+            } else {
+                0o755
+            },
+            modified: TIME,
+            node,
+        }
+    }
+
+    fn file(path: &str, group: u32) -> Entry {
+        let node = Node::File {
+            digest: Digest::of(b"x"),
+            size: 1,
+            group,
+        };
+        entry(path, node)
+    }
+
+    fn link(path: &str, target: &[u8]) -> Entry {
+        entry(
+            path,
+            Node::Symlink {
+                target: target.to_vec(),
+            },
+        )
+    }
+
+    fn folder(path: &str) -> Entry {
+        entry(path, Node::Directory)
+    }
+
+    fn sample() -> Manifest {
+        let entries = vec![
+            file("z", 9),
+            link("d/link", b"\xff"),
+            folder("d"),
+            file("d-x", 0),
+            file("d/a", 9),
+            file("lonely", 4),
+        ];
+        Manifest::new(entries).unwrap()
+    }
+
+    // I1: order and group numbers of the input say nothing; one tree, one encoding.
+    #[test]
+    fn i1_one_tree_has_one_encoding() {
+        let manifest = sample();
+        let paths: Vec<&[u8]> = manifest
+            .entries()
+            .iter()
+            .map(|entry| entry.path.as_slice())
+            .collect();
+        assert_eq!(
+            paths,
+            [&b"d"[..], b"d-x", b"d/a", b"d/link", b"lonely", b"z"]
+        );
+        let groups: Vec<u32> = manifest
+            .entries()
+            .iter()
+            .filter_map(|entry| match entry.node {
+                Node::File { group, .. } => Some(group),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(groups, [0, 1, 0, 1]);
+        assert_eq!(Manifest::decode(&manifest.encode()).unwrap(), manifest);
+    }
+
+    // Whatever no writer of this format writes is refused.
+    #[test]
+    fn only_the_canonical_form_is_read() {
+        let unchecked = |entries: Vec<Entry>| Manifest { entries }.encode();
+        let with = |change: fn(&mut Entry)| {
+            let mut entry = file("a", 0);
+            change(&mut entry);
+            vec![entry]
+        };
+        let refused: Vec<(&str, Vec<Entry>)> = vec![
+            ("out of order", vec![file("b", 0), file("a", 0)]),
+            ("twice", vec![file("a", 0), file("a", 0)]),
+            ("no folder", vec![file("a/b", 0)]),
+            ("no folder", vec![file("a", 0), file("a/b", 0)]),
+            ("no path", vec![file("", 0)]),
+            ("no path", vec![folder("a"), file("a/..", 0)]),
+            ("no path", vec![file(".", 0)]),
+            ("no path", vec![file("/a", 0)]),
+            ("no path", vec![folder("a"), file("a/", 0)]),
+            ("no path", vec![file("a\0b", 0)]),
+            ("no path", vec![file(&"x".repeat(256), 0)]),
+            ("impossible", with(|entry| entry.mode = 0o1755)),
+            (
+                "impossible",
+                with(|entry| entry.modified.nanoseconds = 1_000_000_000),
+            ),
+            ("impossible", vec![link("a", b"")]),
+            ("impossible", vec![link("a", b"x\0")]),
+            (
+                "impossible",
+                vec![Entry {
+                    mode: 0o755,
+                    ..link("a", b"x")
+                }],
+            ),
+            ("one name", vec![file("a", 1)]),
+            ("begins link group", vec![file("a", 2), file("b", 2)]),
+            (
+                "differs",
+                vec![
+                    file("a", 1),
+                    Entry {
+                        mode: 0o644,
+                        ..file("b", 1)
+                    },
+                ],
+            ),
+        ];
+        for (why, entries) in refused {
+            let error = Manifest::decode(&unchecked(entries)).unwrap_err();
+            assert!(error.contains(why), "{why}: {error}");
+        }
+    }
+
+    // STC-46: cut short, longer, or turned over: refused, and nothing large is allocated.
+    #[test]
+    fn stc_46_damaged_bytes_are_refused() {
+        let bytes = sample().encode();
+        for length in 0..bytes.len() {
+            assert!(Manifest::decode(&bytes[..length]).is_err(), "{length}");
+        }
+        assert!(Manifest::decode(&[&bytes[..], b"x"].concat()).is_err());
+        let mut promising = bytes.clone();
+        promising[16..24].copy_from_slice(&u64::MAX.to_le_bytes());
+        assert!(
+            Manifest::decode(&promising)
+                .unwrap_err()
+                .contains("promises")
+        );
+        for at in 0..bytes.len() {
+            let mut turned = bytes.clone();
+            turned[at] ^= 0xff;
+            // Refused, or another tree: never the same one.
+            if let Ok(other) = Manifest::decode(&turned) {
+                assert_ne!(other, sample(), "{at}");
+            }
+        }
+    }
+}

@@ -1,4 +1,5 @@
-//! `state.json`: what a session is, written before it is visible and never changed in place.
+//! `state.json`: what a session is. It is there before the session is visible, and only
+//! ever replaced whole.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;

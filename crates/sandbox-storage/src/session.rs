@@ -249,6 +249,30 @@ impl Session {
         Ok(is_dirty(&self.folder).store(|| self.what("looking at"))?)
     }
 
+    /// Lets the session expire that long from now; none is never.
+    ///
+    /// # Errors
+    /// `SANDBOX_STORAGE`.
+    pub fn renew(&self, expires_in: Option<Duration>) -> Result<()> {
+        let _acting = self.store.act()?;
+        let now = SystemTime::now();
+        let record = Record {
+            expires: expires_in
+                .and_then(|after| now.checked_add(after))
+                .map(seconds),
+            ..self.record.clone()
+        };
+        let bytes = json::to_bytes(&record, layout::STATE)?;
+        let durable = self.store.is_durable();
+        Ok(json::replace(
+            &self.folder,
+            layout::STATE,
+            "state.json.new",
+            &bytes,
+            durable,
+        )?)
+    }
+
     /// Gives the ownership up; the session stays, to be taken up again.
     pub fn release(self) {
         drop(self);

@@ -1,7 +1,7 @@
 //! Every system call that touches the disk, in one place.
 //!
 //! Nothing here follows a link in the last component, and every descriptor closes on
-//! exec. In unit tests each call first asks [`fault`] whether it may happen.
+//! exec. In unit tests each call first asks `fault` whether it may happen.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;

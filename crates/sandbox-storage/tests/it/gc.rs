@@ -125,6 +125,41 @@ fn what_expired_goes_unless_it_is_owned() {
     assert_eq!(fixture.store.gc(&all()).unwrap().sessions.len(), 1);
 }
 
+// A session that is used on lives on.
+#[test]
+fn a_renewed_session_expires_later() {
+    let fixture = Fixture::new();
+    let key = fixture.prewarm(&[("a", "x")]);
+    let mut options = SessionOptions::default();
+    options.expires_in = Some(Duration::from_secs(60));
+    let session = fixture.store.create(&backend(), &key, &options).unwrap();
+    session
+        .renew(Some(Duration::from_secs(7 * 24 * 60 * 60)))
+        .unwrap();
+    let saved = session.saved_state();
+    session.release();
+    assert_eq!(fixture.store.gc(&all()).unwrap().sessions, []);
+    let session = fixture.store.reconnect(&backend(), &saved, "me").unwrap();
+    session.renew(Some(Duration::ZERO)).unwrap();
+    session.release();
+    assert_eq!(
+        fixture.store.gc(&all()).unwrap().sessions,
+        [saved.session_id]
+    );
+}
+
+// What a store takes on its disk, in short.
+#[test]
+fn usage_counts_each_blob_once() {
+    let fixture = Fixture::new();
+    let key = fixture.prewarm(&[("a", "same"), ("b", "same"), ("c", "other")]);
+    fixture.create(&key).release();
+    let usage = fixture.store.usage().unwrap();
+    assert_eq!((usage.templates, usage.sessions), (1, 1));
+    assert_eq!((usage.blobs, usage.blob_bytes), (2, 9));
+    assert!(usage.free_bytes > 0);
+}
+
 // STC-51: a manifest that can't be read stops it, and nothing is removed.
 #[test]
 fn stc_51_an_unreadable_manifest_stops_it() {

@@ -150,7 +150,7 @@ fn stc_11_unreadable_entries_are_reported() {
     assert_eq!(
         ingested.skipped,
         [
-            skipped("listable", SkipReason::Unreadable),
+            skipped("listable/inside", SkipReason::Unreadable),
             skipped("secret", SkipReason::Unreadable),
             skipped("shut", SkipReason::Unreadable),
         ]
