@@ -12,6 +12,8 @@ use sandbox_core::{
 use sandbox_helper::wire::TmpfsSize;
 use sandbox_storage::{HostFolder, IngestOptions, Ingested, SessionOptions, Store};
 
+use tokio::sync::oneshot;
+
 use crate::argv::HostShape;
 use crate::config::{Config, Owner};
 use crate::driver::{BwrapDriver, check_policy};
@@ -44,8 +46,11 @@ const MAX_SESSION_PROCESSES: u64 = 2048;
 /// handle.delete().await
 /// # }
 /// ```
+#[derive(Clone, Debug)]
+pub struct BwrapBackend(Arc<Inner>);
+
 #[derive(Debug)]
-pub struct BwrapBackend {
+struct Inner {
     config: Config,
     owner: Option<Owner>,
     bubblewrap: PathBuf,
@@ -97,19 +102,19 @@ impl BwrapBackend {
         let mut options = sandbox_storage::Options::default();
         options.owner = owner.map(|owner| (owner.uid, owner.gid));
         let store = Store::open(&config.state_dir, &options)?;
-        Ok(Self {
+        Ok(Self(Arc::new(Inner {
             config,
             owner,
             bubblewrap,
             helper,
             store,
-        })
+        })))
     }
 
     /// The store of its templates and sessions.
     #[must_use]
     pub fn store(&self) -> &Store {
-        &self.store
+        &self.0.store
     }
 
     /// Makes a template of a folder of the host, which is read by descriptor and never
@@ -128,8 +133,8 @@ impl BwrapBackend {
         options: IngestOptions,
     ) -> Result<Ingested> {
         let (store, name, id, folder) = (
-            self.store.clone(),
-            self.config.name.clone(),
+            self.0.store.clone(),
+            self.0.config.name.clone(),
             id.clone(),
             folder.to_owned(),
         );
@@ -148,18 +153,45 @@ impl BwrapBackend {
         request: CreateRequest,
         options: OpenOptions,
     ) -> Result<Arc<BwrapHandle>> {
+        let (inner, fresh) = (Arc::clone(&self.0), request.resume.is_none());
+        let (give, opened) = oneshot::channel();
+        // In a task of its own: a caller that goes away must leave no session behind.
+        tokio::spawn(async move {
+            let outcome = inner.open(request, options).await;
+            if let Err(Ok(handle)) = give.send(outcome) {
+                let ended = if fresh {
+                    handle.delete().await
+                } else {
+                    handle.stop().await
+                };
+                if let Err(error) = ended {
+                    tracing::warn!(%error, "a session whose caller has gone was not cleaned up");
+                }
+            }
+        });
+        let lost = |_| {
+            SandboxError::new(
+                ErrorCode::Unavailable,
+                "the task that made the session has ended",
+            )
+        };
+        opened.await.map_err(lost)?.map(Arc::new)
+    }
+}
+
+impl Inner {
+    async fn open(&self, request: CreateRequest, options: OpenOptions) -> Result<BwrapHandle> {
         check_policy(&request.policy)?;
         let fresh = request.resume.is_none();
         let stored = Arc::new(self.stored(&request, options).await?);
-        match self.enliven(&request, Arc::clone(&stored)).await {
-            Ok(handle) => Ok(Arc::new(handle)),
-            Err(error) => {
-                if fresh && let Err(second) = undone(stored).await {
-                    tracing::warn!(error = %second, "a session that could not be made was not removed");
-                }
-                Err(error)
-            }
+        let enlivened = self.enliven(&request, Arc::clone(&stored)).await;
+        if enlivened.is_err()
+            && fresh
+            && let Err(second) = undone(stored).await
+        {
+            tracing::warn!(error = %second, "a session that could not be made was not removed");
         }
+        enlivened
     }
 
     /// The session's folder under its lease.
@@ -254,7 +286,7 @@ impl BwrapBackend {
 #[async_trait]
 impl Backend for BwrapBackend {
     fn name(&self) -> &BackendName {
-        &self.config.name
+        &self.0.config.name
     }
 
     /// Measured in a session of an empty template, which is gone afterwards.
@@ -271,7 +303,7 @@ impl Backend for BwrapBackend {
     }
 
     async fn prewarm(&self, id: &TemplateId, source: TemplateSource) -> Result<Prewarmed> {
-        let (store, name, id) = (self.store.clone(), self.config.name.clone(), id.clone());
+        let (store, name, id) = (self.0.store.clone(), self.0.config.name.clone(), id.clone());
         let TemplateSource::Files(files) = source else {
             return Err(SandboxError::new(
                 ErrorCode::Invalid,

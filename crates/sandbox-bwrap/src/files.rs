@@ -68,6 +68,15 @@ impl Files {
         })
     }
 
+    /// The files below a folder of the caller's own.
+    pub(crate) fn of_host(root: OwnedFd) -> Self {
+        Self::over(Workspace {
+            root,
+            owner: None,
+            _lease: None,
+        })
+    }
+
     fn over(workspace: Workspace) -> Self {
         Self(Arc::new(Shared {
             workspace: Mutex::new(Some(Arc::new(workspace))),

@@ -106,6 +106,29 @@ impl Store {
         Ok(delete(store, id)?)
     }
 
+    /// The policy record of a session that someone may own: see [`Session::write_policy`].
+    ///
+    /// # Errors
+    /// `SANDBOX_NOT_FOUND` where there is no such session; `SANDBOX_STORAGE` where the
+    /// record is no file of a sane size.
+    pub fn session_policy(&self, id: &SessionId) -> Result<Option<Vec<u8>>> {
+        let store = &self.0;
+        let _acting = store.act()?;
+        let folder = match sys::open(&store.sessions, layout::session(id), Open::Folder) {
+            Err(Errno::NOENT) => {
+                return Err(Cause::NotFound(format!("there is no session {id}")).into());
+            }
+            folder => folder.store(|| format!("opening session {id}"))?,
+        };
+        let label = format!("policy.json of session {id}");
+        Ok(json::read_bounded(
+            &folder,
+            layout::POLICY,
+            &label,
+            MAX_RECORD_BYTES,
+        )?)
+    }
+
     /// All sessions, in the order of their ids, without their leases being kept.
     ///
     /// A session whose record is damaged is listed with what is wrong, so that it can be
