@@ -54,9 +54,6 @@ pub(crate) enum Cause {
     /// The caller asked to stop.
     #[error("{0}")]
     Cancelled(String),
-    /// An error of the product from below.
-    #[error(transparent)]
-    Core(#[from] SandboxError),
 }
 
 impl Cause {
@@ -89,12 +86,6 @@ impl<T> Context<T> for std::result::Result<T, Errno> {
 impl From<Cause> for SandboxError {
     fn from(cause: Cause) -> Self {
         let (code, hint) = match &cause {
-            Cause::Core(_) => {
-                let Cause::Core(error) = cause else {
-                    unreachable!("the arm is for this variant")
-                };
-                return error;
-            }
             Cause::Store(_, errno) => (ErrorCode::Storage, hint_for(*errno).map(str::to_owned)),
             Cause::Source(..) => (ErrorCode::Storage, None),
             Cause::Damaged { .. } => (ErrorCode::Storage, None),

@@ -23,6 +23,7 @@ mod read;
 mod report;
 mod rules;
 mod scan;
+mod stream;
 
 use report::Report;
 pub use report::{IngestStats, SkipReason, Skipped, Stripped};

@@ -266,3 +266,48 @@ pub(crate) fn restore(store: &Arc<Inner>, id: &SessionId) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Options, Store};
+
+    // 5.3: a lock counts only on the file that still is the one of that name.
+    #[test]
+    fn a_lease_that_was_unlinked_or_replaced_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("state"), &Options::default())
+            .unwrap()
+            .0;
+        let id = SessionId::from_bytes([7; 32]);
+        let lease = Lease::make(&store, &id, "test").unwrap().unwrap();
+        assert!(is_behind_its_name(&store, &id, &lease.file).unwrap());
+        assert!(Lease::make(&store, &id, "rival").unwrap().is_none());
+
+        sys::unlink(&store.leases, layout::session(&id)).unwrap();
+        assert!(!is_behind_its_name(&store, &id, &lease.file).unwrap());
+        assert!(matches!(Lease::take(&store, &id), Err(Cause::NotFound(_))));
+
+        let second = Lease::make(&store, &id, "second").unwrap().unwrap();
+        assert!(!is_behind_its_name(&store, &id, &lease.file).unwrap());
+        assert!(is_behind_its_name(&store, &id, &second.file).unwrap());
+        // The first owner's end takes nothing from the second.
+        drop(lease);
+        assert!(matches!(Lease::take(&store, &id), Err(Cause::Busy { .. })));
+    }
+
+    // STO-5: the dead, zombies among them, hold nothing.
+    #[test]
+    fn only_living_processes_hold() {
+        assert!(lives(std::process::id()));
+        assert!(!lives(u32::MAX));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let end = Instant::now() + Duration::from_secs(10);
+        // Until it is waited for it stays a zombie.
+        while lives(child.id()) {
+            assert!(Instant::now() < end);
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+    }
+}

@@ -55,13 +55,18 @@ impl Publication {
     /// Adds the bytes of a whole file.
     pub(crate) fn add(&self, bytes: &[u8]) -> Result<Digest> {
         let digest = Digest::of(bytes);
-        let size = bytes.len() as u64;
-        if !self.is_known(&digest, size)? {
-            let mut writer = self.begin()?;
-            writer.write(bytes)?;
-            writer.finish_as(digest)?;
-        }
+        self.add_as(digest, bytes)?;
         Ok(digest)
+    }
+
+    /// Adds the bytes of a whole file, whose digest this is.
+    pub(crate) fn add_as(&self, digest: Digest, bytes: &[u8]) -> Result<()> {
+        if self.is_known(&digest, bytes.len() as u64)? {
+            return Ok(());
+        }
+        let mut writer = self.begin_with(None)?;
+        writer.write(bytes)?;
+        writer.finish_as(digest)
     }
 
     /// Whether a blob needs no writing: staged already, or stored and now pinned (P3).
@@ -94,6 +99,10 @@ impl Publication {
 
     /// Begins a blob whose digest is not known yet (P2).
     pub(crate) fn begin(&self) -> Result<BlobWriter<'_>> {
+        self.begin_with(Some(Hashing::default()))
+    }
+
+    fn begin_with(&self, hashing: Option<Hashing>) -> Result<BlobWriter<'_>> {
         let name = format!("n{}", self.next_name.fetch_add(1, Ordering::Relaxed));
         let file = sys::create(&self.staging.blobs, &name, layout::RECORD_MODE)
             .store(|| "making a blob".to_owned())?;
@@ -101,7 +110,7 @@ impl Publication {
             publication: self,
             name,
             file,
-            hashing: Hashing::default(),
+            hashing,
             size: 0,
             hole: 0,
         })
@@ -170,7 +179,7 @@ impl Publication {
     fn name_blob(&self, digest: &Digest, size: u64, folder: &OwnedFd, name: &str) -> Result<()> {
         let what = || format!("naming the blob {digest}");
         let staged = digest.to_string();
-        loop {
+        for _ in 0..MAX_TRIES {
             match sys::link(&self.staging.blobs, &staged, folder, name) {
                 Ok(()) => return Ok(()),
                 Err(Errno::EXIST) => {}
@@ -190,12 +199,19 @@ impl Publication {
                 Err(errno) => return Err(Cause::Store(what(), errno)),
             }
         }
+        Err(Cause::damaged(
+            format!("the blob {digest}"),
+            "it is damaged again each time that it is replaced",
+        ))
     }
 
     fn staged(&self) -> std::sync::MutexGuard<'_, HashMap<Digest, Staged>> {
         self.staged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// How often a damaged blob is put aside before the disk is blamed.
+const MAX_TRIES: u32 = 10;
 
 /// Whether a blob looks as it was left: its length, and not written to since.
 pub(crate) fn is_whole(stat: &sys::Stat, size: u64) -> bool {
@@ -207,7 +223,8 @@ pub(crate) struct BlobWriter<'a> {
     publication: &'a Publication,
     name: String,
     file: OwnedFd,
-    hashing: Hashing,
+    /// None where the digest is known already.
+    hashing: Option<Hashing>,
     size: u64,
     /// Zeros that were not written, at the end so far.
     hole: u64,
@@ -216,7 +233,9 @@ pub(crate) struct BlobWriter<'a> {
 impl BlobWriter<'_> {
     /// Appends bytes. Whole blocks of zeros become holes.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.hashing.update(bytes);
+        if let Some(hashing) = &mut self.hashing {
+            hashing.update(bytes);
+        }
         self.size += bytes.len() as u64;
         if bytes.len() >= HOLE_BYTES && is_zero(bytes) {
             self.hole += bytes.len() as u64;
@@ -231,15 +250,13 @@ impl BlobWriter<'_> {
         sys::write_all(&self.file, bytes).store(what)
     }
 
-    /// Ends the blob and gives its digest.
-    pub(crate) fn finish(mut self) -> Result<Digest> {
-        let hashing = std::mem::take(&mut self.hashing);
-        let digest = hashing.finish();
-        self.finish_as(digest)?;
-        Ok(digest)
+    /// The digest of what was written; asked once, at the end.
+    pub(crate) fn digest(&mut self) -> Digest {
+        self.hashing.take().unwrap_or_default().finish()
     }
 
-    fn finish_as(self, digest: Digest) -> Result<()> {
+    /// Ends the blob, whose digest this is.
+    pub(crate) fn finish_as(self, digest: Digest) -> Result<()> {
         let what = || "writing a blob".to_owned();
         let publication = self.publication;
         if self.hole > 0 {

@@ -111,10 +111,26 @@ impl Template {
             }
             Err(errno) => return Err(Cause::Store(format!("opening {label}"), errno)),
         };
-        let meta = read_meta(&folder, &label)?;
+        match Self::check(key, &folder, &label) {
+            Ok((meta, manifest)) => Ok(Self {
+                key: *key,
+                folder,
+                meta,
+                manifest,
+            }),
+            // A collector took it away while it was read: not damaged, just gone.
+            Err(_) if !is_in_place(store, &name, &folder)? => Err(Cause::NotFound(format!(
+                "there is no template {key} any more"
+            ))),
+            Err(cause) => Err(cause),
+        }
+    }
+
+    fn check(key: &TemplateKey, folder: &OwnedFd, label: &str) -> Result<(Meta, Manifest)> {
+        let meta = read_meta(folder, label)?;
         let manifest_label = format!("the manifest of {label}");
         let bytes = json::read_bounded(
-            &folder,
+            folder,
             layout::MANIFEST,
             &manifest_label,
             MAX_MANIFEST_BYTES,
@@ -136,12 +152,7 @@ impl Template {
                 format!("its content is that of {actual}"),
             ));
         }
-        Ok(Self {
-            key: *key,
-            folder,
-            meta,
-            manifest,
-        })
+        Ok((meta, manifest))
     }
 
     /// Takes the template into use: it is not retired while the descriptor lives.
@@ -151,15 +162,13 @@ impl Template {
         sys::lock(&file, Lock::Share).store(what)?;
         sys::touch(&file).store(what)?;
         // A collector may have retired it between the look and the lock.
-        let here = sys::stat(&self.folder).store(what)?.identity();
-        match sys::stat_at(&store.templates, layout::template(&self.key)) {
-            Ok(stat) if stat.identity() == here => Ok(file),
-            Ok(_) | Err(Errno::NOENT) => Err(Cause::NotFound(format!(
-                "the template {} was just collected: prewarm it again",
-                self.key
-            ))),
-            Err(errno) => Err(Cause::Store(what(), errno)),
+        if is_in_place(store, &layout::template(&self.key), &self.folder)? {
+            return Ok(file);
         }
+        Err(Cause::NotFound(format!(
+            "the template {} was just collected: prewarm it again",
+            self.key
+        )))
     }
 
     /// Looks for all its blobs, with their lengths: once an open store, then remembered.
@@ -193,6 +202,17 @@ impl Template {
         }
         verified().insert(self.key);
         Ok(())
+    }
+}
+
+/// Whether a template's folder still stands under its name.
+fn is_in_place(store: &Inner, name: &str, folder: &OwnedFd) -> Result<bool> {
+    let what = || format!("looking at template {name}");
+    let here = sys::stat(folder).store(what)?.identity();
+    match sys::stat_at(&store.templates, name) {
+        Ok(stat) => Ok(stat.identity() == here),
+        Err(Errno::NOENT) => Ok(false),
+        Err(errno) => Err(Cause::Store(what(), errno)),
     }
 }
 

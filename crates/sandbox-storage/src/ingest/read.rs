@@ -1,7 +1,7 @@
 //! Reading the files of a folder that others may be writing to.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,12 +11,13 @@ use sandbox_core::{FileKind, Timestamp, shown};
 
 use super::report::{Report, SkipReason};
 use super::scan::{Item, Kind, bits, special};
+use super::stream::{BUFFER_BYTES, digest_again, each_part, is_young};
 use super::{IngestOptions, Unreadable, failed, reading};
 use crate::digest::{Digest, Hashing};
-use crate::error::{Cause, Context as _, Result};
+use crate::error::{Cause, Result};
 use crate::manifest::{Entry, Node};
 use crate::parallel;
-use crate::publish::Publication;
+use crate::publish::{BlobWriter, Publication};
 use crate::store::Inner;
 use crate::sys::{self, Errno, Stat};
 use crate::tree::{Folders, is_swap};
@@ -61,10 +62,10 @@ pub(super) fn read(
     parallel::for_each(
         files.len(),
         store.threads,
-        || Ok((Folders::new(root), Vec::new())),
-        |(folders, buffer), position| {
+        || Ok((Folders::new(root), Buffers::default())),
+        |(folders, buffers), position| {
             let index = files[position];
-            if let Some(content) = work.file(folders, &items[index].path, buffer)?
+            if let Some(content) = work.file(folders, &items[index].path, buffers)?
                 && let Ok(mut read) = read.lock()
             {
                 read.insert(index, content);
@@ -148,12 +149,48 @@ enum Try {
     Gone,
 }
 
+/// Where the bytes of a file are that was read.
+enum Body<'a> {
+    /// In the first buffer.
+    Buffered,
+    /// In the store, and pinned.
+    Known,
+    /// On their way into it.
+    Written(BlobWriter<'a>),
+}
+
+/// What one thread reads into.
+#[derive(Default)]
+struct Buffers {
+    first: Vec<u8>,
+    second: Vec<u8>,
+}
+
+/// Reads a small file whole; none where its size is not what it says.
+fn small<'a>(
+    file: &OwnedFd,
+    path: &[u8],
+    size: u64,
+    buffer: &mut Vec<u8>,
+) -> Result<Option<(Digest, Body<'a>)>> {
+    let size = usize::try_from(size).unwrap_or(usize::MAX);
+    // One byte more shows a file that is longer than it says.
+    buffer.resize(size + 1, 0);
+    let mut filled = 0;
+    while filled <= size {
+        match failed(sys::read(file, &mut buffer[filled..]), path)? {
+            0 => break,
+            count => filled += count,
+        }
+    }
+    Ok((filled == size).then(|| (Digest::of(&buffer[..size]), Body::Buffered)))
+}
+
 /// How often a file is read again that changes while it is read.
 const MAX_TRIES: u32 = 8;
 const FIRST_WAIT: Duration = Duration::from_millis(5);
 /// Files up to this size are read into memory, and written only if they are new.
 const SMALL_BYTES: u64 = 1 << 20;
-const BUFFER_BYTES: usize = 256 * 1024;
 /// How much is written between two looks at the free space.
 const CHECK_SPACE_EVERY: u64 = 32 << 20;
 
@@ -162,13 +199,13 @@ impl Work<'_> {
         &self,
         folders: &mut Folders<'_>,
         path: &[u8],
-        buffer: &mut Vec<u8>,
+        buffers: &mut Buffers,
     ) -> Result<Option<Content>> {
         for attempt in 0..MAX_TRIES {
             if attempt > 0 {
                 std::thread::sleep(FIRST_WAIT * (1 << (attempt - 1).min(4)));
             }
-            match self.try_file(folders, path, buffer)? {
+            match self.try_file(folders, path, buffers)? {
                 Try::Read(content) => {
                     self.report.file(content.size)?;
                     return Ok(Some(content));
@@ -194,7 +231,7 @@ impl Work<'_> {
         &self,
         folders: &mut Folders<'_>,
         path: &[u8],
-        buffer: &mut Vec<u8>,
+        buffers: &mut Buffers,
     ) -> Result<Try> {
         let file = match folders.open_file(path) {
             Ok(file) => file,
@@ -218,66 +255,55 @@ impl Work<'_> {
         }
         self.check_limits(path, before.size)?;
         let read = if before.size <= SMALL_BYTES {
-            self.small(&file, path, before.size, buffer)?
+            small(&file, path, before.size, &mut buffers.first)?
         } else {
-            self.large(&file, path, &before, buffer)?
+            self.large(&file, path, &before, &mut buffers.first)?
+        };
+        // A write that takes long shows its time at its beginning only, and clocks tick: of
+        // a file this young a second reading has to say the same.
+        let says_the_same = match &read {
+            Some((digest, _)) if is_young(&before) => {
+                let again = digest_again(&file, path, &before, &mut buffers.second)?;
+                again == Some(*digest)
+            }
+            _ => true,
         };
         let after = failed(sys::stat(&file), path)?;
         let kept_still = (before.size, before.modified, before.changed)
             == (after.size, after.modified, after.changed);
-        Ok(match read {
-            Some(digest) if kept_still => {
+        match read {
+            Some((digest, body)) if kept_still && says_the_same => {
                 self.count(path, before.size)?;
+                self.keep(digest, body, &buffers.first, before.size)?;
                 self.report.strip_bits(path, before.mode);
                 self.report
                     .strip_attributes(path, &sys::attribute_names(&file));
-                Try::Read(Content {
+                Ok(Try::Read(Content {
                     digest,
                     size: before.size,
                     mode: bits(before.mode),
                     modified: before.modified,
-                })
+                }))
             }
             // It claims to be empty and to have kept still, yet there are bytes.
-            None if kept_still && before.size == 0 => Try::Skip(SkipReason::Endless),
-            _ => Try::Changed,
-        })
-    }
-
-    /// Reads a small file whole; none where its size is not what it says.
-    fn small(
-        &self,
-        file: &OwnedFd,
-        path: &[u8],
-        size: u64,
-        buffer: &mut Vec<u8>,
-    ) -> Result<Option<Digest>> {
-        let size = usize::try_from(size).unwrap_or(usize::MAX);
-        // One byte more shows a file that is longer than it says.
-        buffer.resize(size + 1, 0);
-        let mut filled = 0;
-        while filled <= size {
-            match failed(sys::read(file, &mut buffer[filled..]), path)? {
-                0 => break,
-                count => filled += count,
+            None if kept_still && before.size == 0 => Ok(Try::Skip(SkipReason::Endless)),
+            Some((_, Body::Written(writer))) => {
+                let _acting = self.store.act()?;
+                writer.abandon();
+                Ok(Try::Changed)
             }
+            _ => Ok(Try::Changed),
         }
-        if filled != size {
-            return Ok(None);
-        }
-        self.wrote(size as u64)?;
-        let _acting = self.store.act()?;
-        self.publication.add(&buffer[..size]).map(Some)
     }
 
-    /// Streams a large file; none where it ended elsewhere than its size says.
+    /// Streams a large file aside; none where it ended elsewhere than its size says.
     fn large(
         &self,
         file: &OwnedFd,
         path: &[u8],
         stat: &Stat,
         buffer: &mut Vec<u8>,
-    ) -> Result<Option<Digest>> {
+    ) -> Result<Option<(Digest, Body<'_>)>> {
         buffer.resize(BUFFER_BYTES, 0);
         // A file that the last template had at this size is likely the same: hashing it
         // first saves writing it again.
@@ -296,7 +322,7 @@ impl Work<'_> {
                 self.publication.is_known(&digest, stat.size)?
             };
             if is_known {
-                return Ok(Some(digest));
+                return Ok(Some((digest, Body::Known)));
             }
             failed(sys::seek(file, SeekFrom::Start(0)), path)?;
         }
@@ -309,18 +335,27 @@ impl Work<'_> {
             self.report.tell()?;
             // Writing to an open descriptor asks for no rights: no need to act as anyone.
             writer.write(part)
-        });
+        })?;
+        if whole {
+            let digest = writer.digest();
+            return Ok(Some((digest, Body::Written(writer))));
+        }
         let _acting = self.store.act()?;
-        match whole {
-            Ok(true) => writer.finish().map(Some),
-            Ok(false) => {
-                writer.abandon();
-                Ok(None)
+        writer.abandon();
+        Ok(None)
+    }
+
+    /// Stages what was read and found to be one content.
+    fn keep(&self, digest: Digest, body: Body<'_>, buffer: &[u8], size: u64) -> Result<()> {
+        let _acting = self.store.act()?;
+        match body {
+            Body::Buffered => {
+                self.wrote(size)?;
+                let size = usize::try_from(size).unwrap_or(usize::MAX);
+                self.publication.add_as(digest, &buffer[..size])
             }
-            Err(cause) => {
-                writer.abandon();
-                Err(cause)
-            }
+            Body::Known => Ok(()),
+            Body::Written(writer) => writer.finish_as(digest),
         }
     }
 
@@ -356,61 +391,5 @@ impl Work<'_> {
             "with {} the folder has more than {limit} bytes (max_bytes): leave parts out, or raise the limit",
             shown(path)
         )))
-    }
-}
-
-/// Hands a file over in parts, up to its size; whether it ends there.
-///
-/// Holes are not read: what the kernel would give are zeros.
-fn each_part(
-    file: &OwnedFd,
-    path: &[u8],
-    stat: &Stat,
-    buffer: &mut [u8],
-    mut each: impl FnMut(&[u8]) -> Result<()>,
-) -> Result<bool> {
-    let is_sparse = stat.blocks.saturating_mul(512) < stat.size;
-    let mut total: u64 = 0;
-    loop {
-        if is_sparse {
-            let data = next_data(file, total, stat.size).source(|| reading(path))?;
-            if data > total {
-                buffer.fill(0);
-            }
-            while total < data {
-                let part = usize::try_from(data - total)
-                    .map_or(buffer.len(), |hole| hole.min(buffer.len()));
-                each(&buffer[..part])?;
-                total += part as u64;
-            }
-        }
-        // The buffer is filled, so that runs of zeros are found whole.
-        let mut filled = 0;
-        while filled < buffer.len() {
-            match sys::read(file.as_fd(), &mut buffer[filled..]).source(|| reading(path))? {
-                0 => break,
-                count => filled += count,
-            }
-        }
-        if filled == 0 {
-            return Ok(total == stat.size);
-        }
-        total += filled as u64;
-        if total > stat.size {
-            return Ok(false);
-        }
-        each(&buffer[..filled])?;
-    }
-}
-
-/// Where the next data begins, at the earliest at `from`; the file is left standing there.
-fn next_data(file: &OwnedFd, from: u64, size: u64) -> sys::Result<u64> {
-    match sys::seek(file, SeekFrom::Data(from)) {
-        // Nothing but a hole follows; what was appended since is read, and found too long.
-        Err(Errno::NXIO) => {
-            let end = size.max(from);
-            sys::seek(file, SeekFrom::Start(end))
-        }
-        data => data,
     }
 }

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use sandbox_core::SavedState;
+use sandbox_core::{ErrorCode, SavedState};
 use sandbox_storage::{GcOptions, HostFolder, SessionOptions};
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +25,10 @@ pub(crate) enum Task {
     Fill { project: String },
     /// Ingests one file and says how much memory that took at most, in KiB.
     Measure { project: String },
+    /// Mounts in a folder, ingests it, and says what was skipped and how many files went in.
+    IngestAroundMounts { project: String },
+    /// Mounts in a session's workspace, deletes the session, and says what became of both.
+    DeleteAroundMount,
     /// Publishes overlapping templates until its input ends; says how many.
     Publish { seed: u64 },
 }
@@ -206,6 +210,47 @@ fn work(path: &Path, task: Task) {
             let peak = peak.trim().trim_end_matches(" kB");
             say(format!("{peak} {}", ingested.prewarmed.template_key));
         }
+        Task::IngestAroundMounts { project } => {
+            let project = Path::new(&project);
+            mount(&project.join("mount"));
+            std::fs::write(project.join("mount/inside"), "x").unwrap();
+            let bound = std::process::Command::new("mount")
+                .arg("--bind")
+                .args([project.join("mount/inside"), project.join("mounted file")])
+                .status()
+                .unwrap();
+            assert!(bound.success());
+            let folder = HostFolder::open(project).unwrap();
+            let ingested = store
+                .ingest(&backend(), &id("t"), &folder, &Default::default())
+                .unwrap();
+            let skipped = serde_json::to_string(&ingested.skipped).unwrap();
+            say(format!("{skipped} {}", ingested.stats.files));
+        }
+        Task::DeleteAroundMount => {
+            let files = text_files(&[("a/b/c", "x"), ("d", "y")]);
+            let key = store
+                .prewarm(&backend(), &id("t"), &files)
+                .unwrap()
+                .template_key;
+            let session = store
+                .create(&backend(), &key, &SessionOptions::default())
+                .unwrap();
+            let at = session.path().join("workspace/a/b/mount");
+            std::fs::create_dir(&at).unwrap();
+            mount(&at);
+            std::fs::write(at.join("precious"), "kept").unwrap();
+            let mounted = std::fs::File::open(at.join("precious")).unwrap();
+            let error = session.delete().unwrap_err();
+            assert!(store.list_sessions().unwrap().is_empty());
+            let links = std::os::unix::fs::MetadataExt::nlink(&mounted.metadata().unwrap());
+            let kept = std::io::read_to_string(mounted).unwrap();
+            say(format!(
+                "{} {}",
+                error.code(),
+                if links == 1 { &kept } else { "unlinked" }
+            ));
+        }
         Task::Publish { seed } => {
             let ends = std::thread::spawn(wait_for_end_of_input);
             let mut count = 0_u64;
@@ -221,13 +266,24 @@ fn work(path: &Path, task: Task) {
                     .template_key;
                 let mut options = SessionOptions::default();
                 options.expires_in = None;
-                store
-                    .create(&backend(), &key, &options)
-                    .unwrap()
-                    .delete()
-                    .unwrap();
+                match store.create(&backend(), &key, &options) {
+                    Ok(session) => session.delete().unwrap(),
+                    // A collector that spares nothing may have been faster; but a template
+                    // that is there is whole.
+                    Err(error) => assert_eq!(error.code(), ErrorCode::NotFound, "{error:?}"),
+                }
             }
             say(count);
         }
     }
+}
+
+/// Mounts a small disk; it goes with this process's mount namespace.
+fn mount(at: &Path) {
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"])
+        .arg(at)
+        .status()
+        .unwrap();
+    assert!(mounted.success());
 }

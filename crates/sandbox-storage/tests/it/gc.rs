@@ -275,21 +275,13 @@ fn stc_49_publishers_and_a_collector() {
     let end = SystemTime::now() + Duration::from_secs(2);
     let mut runs = 0;
     while SystemTime::now() < end {
-        let mut options = GcOptions::default();
-        options.grace = Duration::ZERO;
-        fixture.store.gc(&options).unwrap();
+        fixture.store.gc(&all()).unwrap();
         runs += 1;
-        // I4: whatever is visible is complete: the same look that a create takes.
+        // I4: whatever is visible is complete: the same look that a create takes. Only
+        // this thread collects.
         for template in fixture.store.list_templates().unwrap() {
-            match fixture.store.create(
-                &backend(),
-                &template.template_key,
-                &SessionOptions::default(),
-            ) {
-                Ok(session) => session.delete().unwrap(),
-                // Only one collector runs, and it is this thread.
-                Err(error) => panic!("{error:?}"),
-            }
+            let key = template.template_key;
+            fixture.create(&key).delete().unwrap();
         }
     }
     assert!(runs > 3, "{runs}");

@@ -498,12 +498,14 @@ fn stc_18_set_id_bits_and_attributes_are_dropped_and_reported() {
 // STC-19: files that change under the reader give one consistent content or BUSY.
 #[test]
 fn stc_19_changing_files_are_consistent_or_busy() {
+    use std::os::unix::fs::FileExt as _;
+    const SIZE: usize = 3 << 20;
     let fixture = Fixture::new();
     let project = fixture.beside("project");
-    let file = project.join("log");
-    // Each state is one letter throughout, at a length of its own.
-    let state = |number: usize| vec![b'a' + (number % 20) as u8; 200_000 + number % 20];
-    fs::write(&file, state(0)).unwrap();
+    let file = project.join("state");
+    // Each state is one letter throughout: as long as the one before, or not.
+    let state = |number: usize, size: usize| vec![b'a' + (number % 20) as u8; size];
+    fs::write(&file, state(0, SIZE)).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let writer = std::thread::spawn({
         let (stop, file) = (Arc::clone(&stop), file.clone());
@@ -511,18 +513,19 @@ fn stc_19_changing_files_are_consistent_or_busy() {
             let mut number = 0;
             while !stop.load(Ordering::Relaxed) {
                 number += 1;
-                match number % 3 {
-                    0 => fs::write(&file, state(number)).unwrap(),
+                match number % 4 {
+                    0 => fs::write(&file, state(number, SIZE - number % 20)).unwrap(),
                     1 => {
                         let new = file.with_extension("new");
-                        fs::write(&new, state(number)).unwrap();
+                        fs::write(&new, state(number, SIZE)).unwrap();
                         fs::rename(&new, &file).unwrap();
                     }
                     _ => {
                         let open = fs::OpenOptions::new().write(true).open(&file).unwrap();
-                        open.set_len(7).unwrap();
+                        open.write_all_at(&state(number, SIZE), 0).unwrap();
                     }
                 }
+                std::thread::sleep(Duration::from_millis(number as u64 % 5));
             }
         }
     });
@@ -535,12 +538,22 @@ fn stc_19_changing_files_are_consistent_or_busy() {
     }
     stop.store(true, Ordering::Relaxed);
     writer.join().unwrap();
-    // I3: whatever was stored is what its name says, and one state or a prefix of one.
+    // Whatever was stored the file once was: one state, or the beginning of one over the
+    // one before, while it was being written. A torn reading has the older one first.
     for (path, (thing, _)) in crate::support::blobs(&fixture.root()) {
         let crate::support::Thing::File(0o400, bytes) = thing else {
             panic!("{path:?}")
         };
-        assert!(bytes.iter().all(|byte| *byte == bytes[0]), "mixed content");
+        let borders: Vec<(u8, u8)> = bytes
+            .windows(2)
+            .filter(|pair| pair[0] != pair[1])
+            .map(|pair| (pair[0] - b'a', pair[1] - b'a'))
+            .collect();
+        match *borders {
+            [] => {}
+            [(new, old)] => assert_eq!(new, (old + 1) % 20, "a torn reading"),
+            _ => panic!("a torn reading: {borders:?}"),
+        }
     }
     assert!(read > 0 || fixture.store.list_templates().unwrap().is_empty());
 }
@@ -639,29 +652,27 @@ fn stc_21_the_root_is_resolved_once() {
 #[test]
 fn stg_7_swaps_during_the_walk_read_nothing_outside() {
     let fixture = Fixture::new();
-    let outside = fixture.beside("outside");
-    write(&outside.join("file"), "secret");
-    let project = fixture.beside("project");
+    let (outside, project) = (fixture.beside("outside"), fixture.beside("project"));
     for number in 0..20 {
-        write(&project.join(format!("d{number}/file")), "public");
+        write(&outside.join(format!("d{number}/file")), "secret");
+        write(&project.join(format!("way/d{number}/file")), "public");
     }
     let stop = Arc::new(AtomicBool::new(false));
     let swapper = std::thread::spawn({
         let (stop, project, outside) = (Arc::clone(&stop), project.clone(), outside.clone());
         move || {
+            let (way, aside) = (project.join("way"), project.join("aside"));
             while !stop.load(Ordering::Relaxed) {
-                for number in 0..20 {
-                    let (folder, aside) =
-                        (project.join(format!("d{number}")), project.join("aside"));
-                    fs::rename(&folder, &aside).unwrap();
-                    symlink(&outside, &folder).unwrap();
-                    fs::remove_file(&folder).unwrap();
-                    fs::rename(&aside, &folder).unwrap();
-                }
+                fs::rename(&way, &aside).unwrap();
+                symlink(&outside, &way).unwrap();
+                std::thread::yield_now();
+                fs::remove_file(&way).unwrap();
+                fs::rename(&aside, &way).unwrap();
+                std::thread::yield_now();
             }
         }
     });
-    for _ in 0..50 {
+    for _ in 0..200 {
         match fixture.ingest_with(&project, &IngestOptions::default()) {
             Ok(_) => {}
             Err(error) => assert_eq!(error.code(), ErrorCode::Busy, "{error:?}"),

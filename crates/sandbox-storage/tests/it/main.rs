@@ -4,13 +4,13 @@
 
 mod changes;
 mod child;
-mod disk_full;
 mod gc;
 mod ingest;
 mod keys;
 mod kill;
 mod leases;
 mod model;
+mod mounts;
 mod open;
 mod sessions;
 mod support;

@@ -366,7 +366,16 @@ fn a_root_caller_owns_nothing_in_the_store() {
     let own = folder.path().join("own");
     fs::write(&own, "").unwrap();
     assert_eq!(own.metadata().unwrap().uid(), 0);
+    // H05: shut folders of that owner's are opened by name, not by root's rights.
+    let work = session.path().join("workspace");
+    write(&work.join("shut/deep/file"), "x");
+    for path in ["shut/deep/file", "shut/deep", "shut"] {
+        std::os::unix::fs::chown(work.join(path), Some(OWNER), Some(OWNER)).unwrap();
+        chmod(&work.join(path), 0);
+    }
+    assert_eq!(session.changes().unwrap().len(), 3);
     session.delete().unwrap();
+    assert!(crate::support::names(&store.root().join("trash")).is_empty());
     // Opened without the owner it is someone else's.
     assert_code(open(&state), ErrorCode::Storage, &["belongs to uid 54321"]);
 }

@@ -1,4 +1,4 @@
-//! A disk that runs full: a small tmpfs in a mount namespace of its own.
+//! Mounts, in a mount namespace of their own: a disk that runs full, and what must not be entered.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
@@ -62,4 +62,43 @@ fn stc_47_a_disk_without_inodes_is_a_storage_error() {
 #[test]
 fn stc_47_a_large_enough_disk_takes_it() {
     assert_eq!(ingest_on("size=64m,mode=0700", 100, 40_000), "fits");
+}
+
+/// A command that may mount, and starts what follows.
+fn with_mounts() -> Command {
+    let mut command = Command::new("unshare");
+    command.arg(if is_root() { "-m" } else { "-Urm" });
+    command.arg(std::env::current_exe().unwrap());
+    command
+}
+
+// STC-17: a mount in the folder is neither entered nor forgotten; a mounted file, too.
+#[test]
+fn stc_17_mounts_in_a_folder_are_skipped_and_reported() {
+    let fixture = Fixture::new();
+    let project = fixture.beside("project");
+    write(&project.join("file"), "x");
+    write(&project.join("mounted file"), "below");
+    std::fs::create_dir(project.join("mount")).unwrap();
+    let task = Task::IngestAroundMounts {
+        project: project.to_str().unwrap().to_owned(),
+    };
+    let mut other = Other::start_under(&fixture.root(), &task, with_mounts());
+    assert_eq!(
+        other.says(),
+        r#"[{"path":"mount","why":"mount"},{"path":"mounted file","why":"mount"}] 1"#
+    );
+    other.finish();
+}
+
+// STC-54: a mount in a session that is erased: what is mounted is as it was, the rest goes.
+#[test]
+fn stc_54_a_mount_in_a_session_is_not_erased() {
+    let fixture = Fixture::new();
+    let mut other = Other::start_under(&fixture.root(), &Task::DeleteAroundMount, with_mounts());
+    assert_eq!(other.says(), "SANDBOX_STORAGE kept");
+    other.finish();
+    // Without the mount, the next one to look finishes the work.
+    crate::support::open(&fixture.root()).unwrap();
+    fixture.assert_no_leftovers();
 }
