@@ -1,20 +1,28 @@
 //! Templates: published trees, valid by what they hold and not by being there.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use sandbox_core::{BackendName, EntryName, Prewarmed, TemplateId, TemplateKey};
+use sandbox_core::{BackendName, EntryName, TemplateId, TemplateKey};
 use serde::{Deserialize, Serialize};
 
 use crate::digest::{TreeId, template_key};
 use crate::error::{Cause, Context as _, Result};
+use crate::json;
 use crate::layout::{self, MAX_MANIFEST_BYTES};
 use crate::manifest::{Manifest, Node};
-use crate::publish::{Publication, is_whole};
-use crate::store::{Inner, Store, random_name};
+use crate::publish::is_whole;
+use crate::store::Inner;
 use crate::sys::{self, Errno, Lock, Open};
-use crate::{json, reap};
+
+mod list;
+mod publish;
+mod retire;
+
+pub use list::TemplateInfo;
+pub(crate) use publish::publish;
+pub(crate) use retire::retire;
 
 /// What a template was made from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,31 +35,6 @@ pub enum Source {
         /// Its real path at that time.
         path: EntryName,
     },
-}
-
-/// A template as it is listed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub struct TemplateInfo {
-    /// Its name by content.
-    pub template_key: TemplateKey,
-    /// What the caller called it.
-    pub template_id: TemplateId,
-    /// The backend it is for.
-    pub backend: BackendName,
-    /// The exact tree, times of change included.
-    pub tree_id: TreeId,
-    /// How many files, folders and links it has.
-    pub entries: u64,
-    /// The bytes of its files.
-    pub bytes: u64,
-    /// When it was made, in seconds since 1970.
-    pub created: u64,
-    /// What it was made from.
-    pub source: Source,
-    /// The named refs that lead to it.
-    pub refs: Vec<String>,
 }
 
 /// The record in `meta.json`.
@@ -232,221 +215,6 @@ pub(crate) fn read_meta(folder: &OwnedFd, label: &str) -> Result<Meta> {
             ),
         ))
     }
-}
-
-/// Makes a template of a manifest whose blobs are all staged.
-pub(crate) fn publish(
-    store: &Arc<Inner>,
-    publication: &Publication,
-    backend: &BackendName,
-    id: &TemplateId,
-    manifest: &Manifest,
-    (source, policies): (Source, Policies),
-) -> Result<Prewarmed> {
-    let key = template_key(backend, id, &manifest.content_root());
-    let encoded = manifest.encode();
-    let count = |kind: fn(&Node) -> bool| {
-        manifest
-            .entries()
-            .iter()
-            .filter(|entry| kind(&entry.node))
-            .count() as u64
-    };
-    let meta = Meta {
-        format: RECORD_FORMAT,
-        template_id: id.clone(),
-        backend: backend.clone(),
-        tree_id: Manifest::tree_id(&encoded),
-        parent: None,
-        policies,
-        files: count(|node| matches!(node, Node::File { .. })),
-        directories: count(|node| matches!(node, Node::Directory)),
-        symlinks: count(|node| matches!(node, Node::Symlink { .. })),
-        bytes: manifest.total_bytes(),
-        created: now(),
-        source,
-    };
-    let durable = store.is_durable();
-    let out = &publication.staging.out;
-    json::write_new(out, layout::MANIFEST, &encoded, durable)?;
-    let meta = json::to_bytes(&meta, layout::META)?;
-    json::write_new(out, layout::META, &meta, durable)?;
-    json::write_new(out, layout::USE, b"", false)?;
-    if durable {
-        sys::sync(out).store(|| "syncing a template".to_owned())?;
-    }
-    publication.sync()?;
-    for _ in 0..MAX_TRIES {
-        if let Some(reused) = show(store, publication, &key)? {
-            return Ok(Prewarmed {
-                template_key: key,
-                reused,
-            });
-        }
-        quarantine(store, &key)?;
-    }
-    Err(Cause::damaged(
-        format!("template {key}"),
-        "it is damaged again each time that it is replaced",
-    ))
-}
-
-/// How often a damaged template is put aside before the disk is blamed.
-const MAX_TRIES: u32 = 3;
-
-/// Names the blobs and the template under the shared lock. Whether it was there already;
-/// none where what is there is damaged.
-fn show(store: &Inner, publication: &Publication, key: &TemplateKey) -> Result<Option<bool>> {
-    let what = || format!("publishing the template {key}");
-    let _shared = store.take_lock(layout::LOCK_STORE, Lock::Share)?;
-    publication.name_blobs()?;
-    let name = layout::template(key);
-    match publication.staging.publish(&store.templates, &name) {
-        Ok(()) => {
-            if store.is_durable() {
-                sys::sync(&store.templates).store(what)?;
-            }
-            return Ok(Some(false));
-        }
-        Err(Errno::EXIST | Errno::NOTEMPTY | Errno::NOTDIR) => {}
-        Err(errno) => return Err(Cause::Store(what(), errno)),
-    }
-    match Template::read(store, key) {
-        Ok(template) => {
-            let file =
-                sys::lock_file(&template.folder, layout::USE, layout::RECORD_MODE).store(what)?;
-            sys::touch(&file).store(what)?;
-            Ok(Some(true))
-        }
-        Err(Cause::Damaged { .. } | Cause::NotFound(_)) => Ok(None),
-        Err(cause) => Err(cause),
-    }
-}
-
-/// Puts a template aside that is not what its name says, unless someone healed it since.
-fn quarantine(store: &Inner, key: &TemplateKey) -> Result<()> {
-    let what = || format!("putting the damaged template {key} aside");
-    let _alone = store.take_lock(layout::LOCK_STORE, Lock::Alone)?;
-    match Template::read(store, key) {
-        Ok(_) | Err(Cause::NotFound(_)) => return Ok(()),
-        Err(Cause::Damaged { .. }) => {}
-        Err(cause) => return Err(cause),
-    }
-    let aside = format!("template-{key}-{}", random_name()?);
-    sys::rename_new(
-        &store.templates,
-        layout::template(key),
-        &store.quarantine,
-        aside,
-    )
-    .store(what)
-}
-
-impl Store {
-    /// All templates, in the order of their keys, without their content being read.
-    ///
-    /// # Errors
-    /// `SANDBOX_STORAGE` where a record can't be read.
-    pub fn list_templates(&self) -> sandbox_core::Result<Vec<TemplateInfo>> {
-        let store = &*self.0;
-        let _acting = store.act()?;
-        let refs = crate::reference::read_all(store)?;
-        let mut templates = Vec::new();
-        for key in keys(store)? {
-            let label = format!("template {key}");
-            let folder = match sys::open(&store.templates, layout::template(&key), Open::Folder) {
-                Ok(folder) => folder,
-                // Collected since the listing.
-                Err(Errno::NOENT) => continue,
-                Err(errno) => return Err(Cause::Store(format!("opening {label}"), errno).into()),
-            };
-            let meta = read_meta(&folder, &label)?;
-            templates.push(TemplateInfo {
-                template_key: key,
-                template_id: meta.template_id,
-                backend: meta.backend,
-                tree_id: meta.tree_id,
-                entries: meta.files + meta.directories + meta.symlinks,
-                bytes: meta.bytes,
-                created: meta.created,
-                source: meta.source,
-                refs: refs
-                    .iter()
-                    .filter(|(_, reference)| reference.key == key)
-                    .map(|(name, _)| name.to_string())
-                    .collect(),
-            });
-        }
-        Ok(templates)
-    }
-
-    /// Removes a template that no session was made from.
-    ///
-    /// Its blobs go with the next [`gc`](Self::gc). That it is not there is no error.
-    ///
-    /// # Errors
-    /// `SANDBOX_BUSY` where a session stands on it, naming one, or is being made.
-    pub fn remove_template(&self, key: &TemplateKey) -> sandbox_core::Result<()> {
-        let store = &*self.0;
-        let _acting = store.act()?;
-        let _alone = store.take_lock(layout::LOCK_STORE, Lock::Alone)?;
-        retire(store, key, None, || {
-            let standing = crate::record::read_all(store)?;
-            match standing
-                .iter()
-                .find(|(_, record)| record.template_key == *key)
-            {
-                None => Ok(false),
-                Some((id, _)) => Err(Cause::Busy {
-                    message: format!("the session {id} was made from the template {key}"),
-                    hint: Some(format!("remove it first: sandbox session rm {id}")),
-                }),
-            }
-        })?;
-        reap::trash(store, None)?;
-        Ok(())
-    }
-}
-
-/// Takes a template out of sight, unless it is in use, was used since `used_before`, or
-/// something names it. The caller holds the store's lock alone.
-pub(crate) fn retire(
-    store: &Inner,
-    key: &TemplateKey,
-    used_before: Option<SystemTime>,
-    is_named: impl FnOnce() -> Result<bool>,
-) -> Result<bool> {
-    let what = || format!("retiring the template {key}");
-    let name = layout::template(key);
-    let folder = match sys::open(&store.templates, &name, Open::Folder) {
-        Ok(folder) => folder,
-        Err(Errno::NOENT) => return Ok(false),
-        Err(errno) => return Err(Cause::Store(what(), errno)),
-    };
-    let file = sys::lock_file(&folder, layout::USE, layout::RECORD_MODE).store(what)?;
-    match sys::lock(&file, Lock::TryAlone) {
-        Ok(()) => {}
-        Err(Errno::WOULDBLOCK) if used_before.is_some() => return Ok(false),
-        Err(Errno::WOULDBLOCK) => {
-            return Err(Cause::Busy {
-                message: format!("a session is being made from the template {key}"),
-                hint: None,
-            });
-        }
-        Err(errno) => return Err(Cause::Store(what(), errno)),
-    }
-    if let Some(used_before) = used_before {
-        let used = sys::stat(&file).store(what)?.modified;
-        if used.seconds >= seconds(used_before) {
-            return Ok(false);
-        }
-    }
-    // Asked under the lock: a session that was being made until now is visible now.
-    if is_named()? {
-        return Ok(false);
-    }
-    sys::rename_new(&store.templates, &name, &store.trash, random_name()?).store(what)?;
-    Ok(true)
 }
 
 /// The keys of all templates, sorted; other names in the folder are nobody's.

@@ -1,0 +1,61 @@
+//! Removing a session: out of sight under its lease, then erased.
+
+use std::sync::Arc;
+
+use sandbox_core::SessionId;
+
+use crate::erase;
+use crate::error::{Cause, Context as _, Result};
+use crate::layout;
+use crate::lease::{self, Lease};
+use crate::store::{Inner, Store, random_name};
+use crate::sys::{self, Errno};
+
+impl Store {
+    /// Removes a session for good; that it is gone already is no error (SPEC STO-7).
+    ///
+    /// # Errors
+    /// `SANDBOX_BUSY`, naming the holder, where someone owns it; `SANDBOX_STORAGE`.
+    pub fn delete_session(&self, id: &SessionId) -> sandbox_core::Result<()> {
+        let store = &self.0;
+        let _acting = store.act()?;
+        Ok(delete(store, id)?)
+    }
+}
+
+/// Removes a session that nobody owns.
+pub(crate) fn delete(store: &Arc<Inner>, id: &SessionId) -> Result<()> {
+    let lease = match Lease::take(store, id) {
+        Err(Cause::NotFound(_)) => {
+            // A session without a lease has lost it to a hand from outside.
+            lease::restore(store, id)?;
+            match Lease::take(store, id) {
+                Err(Cause::NotFound(_)) => return Ok(()),
+                lease => lease?,
+            }
+        }
+        lease => lease?,
+    };
+    remove(store, id, lease.keep("sandbox: removing it"))
+}
+
+/// Takes a session out of sight under its lease, then erases it (section 4.7 of the layout).
+pub(super) fn remove(store: &Arc<Inner>, id: &SessionId, lease: Lease) -> Result<()> {
+    let what = || format!("removing session {id}");
+    let gone = random_name()?;
+    let name = layout::session(id);
+    let was_there = match sys::rename_new(&store.sessions, &name, &store.trash, &gone) {
+        Ok(()) => true,
+        Err(Errno::NOENT) => false,
+        Err(errno) => return Err(Cause::Store(what(), errno)),
+    };
+    if store.is_durable() {
+        sys::sync(&store.sessions).store(what)?;
+    }
+    lease.remove()?;
+    drop(lease);
+    if was_there {
+        erase::erase(&store.trash, gone, None).store(|| format!("erasing session {id}"))?;
+    }
+    Ok(())
+}
