@@ -482,3 +482,94 @@ fn a_disk_without_copy_file_range_is_copied_by_hand() {
         bed.check("no copy_file_range");
     }
 }
+
+// STO-3, STO-6, I14: a collector that spares nothing, at any point of a create: the session
+// is whole, or its template was gone before it began.
+#[test]
+fn i14_a_collector_at_any_point_of_a_create() {
+    let _alone = alone();
+    let bed = Bed::new();
+    let id = TemplateId::new("unnamed").unwrap();
+    let names = |store: &Store, plan: &Arc<Plan>| {
+        let key = store
+            .prewarm(&backend(), &id, &files("unnamed"))
+            .unwrap()
+            .template_key;
+        let session = plan.run(|| store.create(&backend(), &key, &SessionOptions::default()));
+        match session {
+            Ok(session) => {
+                assert_eq!(session.changes().unwrap(), []);
+                session.delete().unwrap();
+                true
+            }
+            Err(error) => {
+                assert_eq!(error.code(), ErrorCode::NotFound, "{error:?}");
+                false
+            }
+        }
+    };
+    let store = bed.open().unwrap();
+    let counting = Plan::new(usize::MAX, Fault::Die);
+    assert!(names(&store, &counting));
+    let calls = counting.log().len();
+    let mut made = 0;
+    for at in 0..calls {
+        let root = bed.root();
+        let plan = Plan::acting(at, move || {
+            open(&root).unwrap().gc(&everything()).unwrap();
+        });
+        made += usize::from(names(&store, &plan));
+    }
+    // Collected before the look, and spared after it: both were met.
+    assert!(made > 0 && made < calls, "{made} of {calls}");
+    bed.check("a collector beside");
+}
+
+// STG-7, STC-21: a folder swapped for a link at any point of an ingest: nothing outside
+// the folder is read.
+#[test]
+fn stg_7_a_swap_at_any_point_of_an_ingest() {
+    let _alone = alone();
+    let folder = tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .unwrap();
+    let (project, outside) = (folder.path().join("project"), folder.path().join("outside"));
+    for (root, text) in [(&project.join("way"), "public"), (&outside, "secret")] {
+        for name in ["one", "two"] {
+            fs::create_dir_all(root.join(name)).unwrap();
+            fs::write(root.join(name).join("file"), text).unwrap();
+        }
+    }
+    let store = open(&folder.path().join("state")).unwrap();
+    let id = TemplateId::new("t").unwrap();
+    let ingest = |plan: &Arc<Plan>| {
+        let host = HostFolder::open(&project).unwrap();
+        plan.run(|| store.ingest(&backend(), &id, &host, &IngestOptions::default()))
+    };
+    let counting = Plan::new(usize::MAX, Fault::Die);
+    ingest(&counting).unwrap();
+    let secret = crate::digest::Digest::of(b"secret").to_string();
+    for at in 0..counting.log().len() {
+        let (way, aside) = (project.join("way"), project.join("aside"));
+        let plan = Plan::acting(at, {
+            let (way, aside, outside) = (way.clone(), aside.clone(), outside.clone());
+            move || {
+                fs::rename(&way, &aside).unwrap();
+                std::os::unix::fs::symlink(&outside, &way).unwrap();
+            }
+        });
+        if let Err(error) = ingest(&plan) {
+            assert_eq!(error.code(), ErrorCode::Busy, "call {at}: {error:?}");
+        }
+        if aside.exists() {
+            fs::remove_file(&way).unwrap();
+            fs::rename(&aside, &way).unwrap();
+        }
+        let blob = store
+            .root()
+            .join("blobs")
+            .join(&secret[..2])
+            .join(&secret[2..]);
+        assert!(!blob.exists(), "call {at}");
+    }
+}

@@ -141,17 +141,26 @@ impl Template {
     /// Takes the template into use: it is not retired while the descriptor lives.
     pub(crate) fn take_use(&self, store: &Inner) -> Result<OwnedFd> {
         let what = || format!("taking the template {} into use", self.key);
-        let file = sys::lock_file(&self.folder, layout::USE, layout::RECORD_MODE).store(what)?;
+        let file = match sys::lock_file(&self.folder, layout::USE, layout::RECORD_MODE) {
+            // Nothing can be made in a folder that was erased.
+            Err(Errno::NOENT) => return Err(self.collected()),
+            file => file.store(what)?,
+        };
         sys::lock(&file, Lock::Share).store(what)?;
         sys::touch(&file).store(what)?;
         // A collector may have retired it between the look and the lock.
         if is_in_place(store, &layout::template(&self.key), &self.folder)? {
-            return Ok(file);
+            Ok(file)
+        } else {
+            Err(self.collected())
         }
-        Err(Cause::NotFound(format!(
+    }
+
+    fn collected(&self) -> Cause {
+        Cause::NotFound(format!(
             "the template {} was just collected: prewarm it again",
             self.key
-        )))
+        ))
     }
 
     /// Looks for all its blobs, with their lengths: once an open store, then remembered.

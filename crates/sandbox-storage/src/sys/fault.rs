@@ -16,13 +16,15 @@ pub(crate) enum Fault {
     FailOn(Errno),
     /// The process dies, as by SIGKILL.
     Die,
+    /// The plan's act is done just before the call: what a rival does meanwhile.
+    Act,
 }
 
 /// Which call is hit, and what was called.
-#[derive(Debug)]
 pub(crate) struct Plan {
     at: usize,
     fault: Fault,
+    act: Box<dyn Fn() + Send + Sync>,
     calls: AtomicUsize,
     log: Mutex<Vec<&'static str>>,
 }
@@ -30,9 +32,19 @@ pub(crate) struct Plan {
 impl Plan {
     /// Hits the call with this number, from 0; `usize::MAX` hits none and only counts.
     pub(crate) fn new(at: usize, fault: Fault) -> Arc<Self> {
+        Self::with(at, fault, || ())
+    }
+
+    /// Does something else just before the call with this number.
+    pub(crate) fn acting(at: usize, act: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
+        Self::with(at, Fault::Act, act)
+    }
+
+    fn with(at: usize, fault: Fault, act: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self {
             at,
             fault,
+            act: Box::new(act),
             calls: AtomicUsize::new(0),
             log: Mutex::default(),
         })
@@ -78,6 +90,13 @@ pub(crate) fn check(name: &'static str) -> Result<(), Errno> {
     match plan.fault {
         Fault::Fail(errno) if number == plan.at => Err(errno),
         Fault::FailOn(errno) if number >= plan.at => Err(errno),
+        Fault::Act if number == plan.at => {
+            // The act's own calls are nobody's.
+            let own = adopt(None);
+            (plan.act)();
+            adopt(own);
+            Ok(())
+        }
         Fault::Die if number == plan.at => {
             let own = rustix::process::getpid();
             let _ = rustix::process::kill_process(own, rustix::process::Signal::KILL);

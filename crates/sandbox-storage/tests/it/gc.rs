@@ -58,6 +58,23 @@ fn i8_sessions_and_refs_keep_their_templates() {
     fixture.create(&named);
 }
 
+// I8: a template that a session is being made from stays.
+#[test]
+fn i8_a_template_in_use_stays() {
+    let fixture = Fixture::new();
+    let key = fixture.prewarm(&[("a", "x")]);
+    let in_use = fs::File::open(fixture.root().join(format!("templates/{key}/use"))).unwrap();
+    rustix::fs::flock(&in_use, rustix::fs::FlockOperation::LockShared).unwrap();
+    assert_eq!(fixture.store.gc(&all()).unwrap(), GcReport::default());
+    assert_code(
+        fixture.store.remove_template(&key),
+        ErrorCode::Busy,
+        &["being made"],
+    );
+    drop(in_use);
+    assert_eq!(fixture.store.gc(&all()).unwrap().templates, [key]);
+}
+
 // What was just made or used is somebody's next step.
 #[test]
 fn the_grace_keeps_what_is_young() {
