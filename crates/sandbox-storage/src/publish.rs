@@ -4,6 +4,7 @@
 //! is there already: a collector may take the name away, the pin brings it back.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,6 +31,16 @@ struct Staged {
     size: u64,
     /// A link to a stored blob, whose data is on disk already.
     pinned: bool,
+}
+
+/// Which folders of blobs are synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sync {
+    /// All that a new template needs: another publisher may have made a name and not
+    /// synced it yet.
+    All,
+    /// Those that something was added to: the template was there, and its blobs synced.
+    Changed,
 }
 
 /// The time of change of every blob: a later one shows that someone wrote to it.
@@ -139,25 +150,31 @@ impl Publication {
     }
 
     /// Names the blobs (P6) and syncs their folders (P7). The caller holds the lock (P5).
-    pub(crate) fn name_blobs(&self) -> Result<()> {
-        let mut touched: HashMap<String, OwnedFd> = HashMap::new();
+    pub(crate) fn name_blobs(&self, sync: Sync) -> Result<()> {
+        // Each folder, and whether it has to be synced.
+        let mut folders: HashMap<String, (OwnedFd, bool)> = HashMap::new();
         let staged = self.staged().clone();
         for (digest, Staged { size, .. }) in staged {
             let (folder, name) = layout::blob(&digest);
-            let folder = match touched.entry(folder) {
-                std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
-                std::collections::hash_map::Entry::Vacant(entry) => {
+            let (folder, changed) = match folders.entry(folder) {
+                Entry::Occupied(entry) => entry.into_mut(),
+                Entry::Vacant(entry) => {
                     let folder = self.blob_folder(entry.key())?;
-                    entry.insert(folder)
+                    entry.insert((folder, sync == Sync::All))
                 }
             };
-            self.name_blob(&digest, size, folder, &name)?;
+            *changed |= self.name_blob(&digest, size, folder, &name)?;
         }
-        if self.store.is_durable() {
-            let what = || "syncing the folders of new blobs".to_owned();
-            for folder in touched.values() {
-                sys::sync(folder).store(what)?;
-            }
+        if !self.store.is_durable() {
+            return Ok(());
+        }
+        let what = || "syncing the folders of new blobs".to_owned();
+        let mut any = false;
+        for (folder, _) in folders.values().filter(|(_, changed)| *changed) {
+            sys::sync(folder).store(what)?;
+            any = true;
+        }
+        if any {
             sys::sync(&self.store.blobs).store(what)?;
         }
         Ok(())
@@ -176,17 +193,18 @@ impl Publication {
         sys::open(&self.store.blobs, name, Open::Folder).store(what)
     }
 
-    fn name_blob(&self, digest: &Digest, size: u64, folder: &OwnedFd, name: &str) -> Result<()> {
+    /// Links a staged blob to its name; whether the name is new.
+    fn name_blob(&self, digest: &Digest, size: u64, folder: &OwnedFd, name: &str) -> Result<bool> {
         let what = || format!("naming the blob {digest}");
         let staged = digest.to_string();
         for _ in 0..MAX_TRIES {
             match sys::link(&self.staging.blobs, &staged, folder, name) {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(true),
                 Err(Errno::EXIST) => {}
                 Err(errno) => return Err(Cause::Store(what(), errno)),
             }
             match sys::stat_at(folder, name) {
-                Ok(stat) if is_whole(&stat, size) => return Ok(()),
+                Ok(stat) if is_whole(&stat, size) => return Ok(false),
                 Ok(_) => {
                     // What stands there is not what its name says: kept aside for a person.
                     let aside = format!("blob-{digest}-{}", random_name()?);

@@ -156,6 +156,13 @@ impl Template {
         }
     }
 
+    /// Says that the template was used now.
+    fn touch_use(&self) -> Result<()> {
+        let what = || format!("marking the template {} as used", self.key);
+        let file = sys::lock_file(&self.folder, layout::USE, layout::RECORD_MODE).store(what)?;
+        sys::touch(&file).store(what)
+    }
+
     fn collected(&self) -> Cause {
         Cause::NotFound(format!(
             "the template {} was just collected: prewarm it again",

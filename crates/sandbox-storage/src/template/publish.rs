@@ -8,7 +8,7 @@ use super::{Meta, Policies, RECORD_FORMAT, Source, Template, now};
 use crate::digest::template_key;
 use crate::error::{Cause, Context as _, Result};
 use crate::manifest::{Manifest, Node};
-use crate::publish::Publication;
+use crate::publish::{Publication, Sync};
 use crate::store::{Inner, random_name};
 use crate::sys::{self, Errno, Lock};
 use crate::{json, layout};
@@ -45,6 +45,14 @@ pub(crate) fn publish(
         created: now(),
         source,
     };
+    publication.sync()?;
+    // The common case of a run: the template is there, and nothing has to reach the disk.
+    if reuse(store, publication, &key)? {
+        return Ok(Prewarmed {
+            template_key: key,
+            reused: true,
+        });
+    }
     let durable = store.is_durable();
     let out = &publication.staging.out;
     json::write_new(out, layout::MANIFEST, &encoded, durable)?;
@@ -54,7 +62,6 @@ pub(crate) fn publish(
     if durable {
         sys::sync(out).store(|| "syncing a template".to_owned())?;
     }
-    publication.sync()?;
     for _ in 0..MAX_TRIES {
         if let Some(reused) = show(store, publication, &key)? {
             return Ok(Prewarmed {
@@ -73,12 +80,26 @@ pub(crate) fn publish(
 /// How often a damaged template is put aside before the disk is blamed.
 const MAX_TRIES: u32 = 3;
 
+/// Whether the template is there, whole; blobs that it had lost come back.
+fn reuse(store: &Inner, publication: &Publication, key: &TemplateKey) -> Result<bool> {
+    let _shared = store.take_lock(layout::LOCK_STORE, Lock::Share)?;
+    match Template::read(store, key) {
+        Ok(template) => {
+            publication.name_blobs(Sync::Changed)?;
+            template.touch_use()?;
+            Ok(true)
+        }
+        Err(Cause::Damaged { .. } | Cause::NotFound(_)) => Ok(false),
+        Err(cause) => Err(cause),
+    }
+}
+
 /// Names the blobs and the template under the shared lock. Whether it was there already;
 /// none where what is there is damaged.
 fn show(store: &Inner, publication: &Publication, key: &TemplateKey) -> Result<Option<bool>> {
     let what = || format!("publishing the template {key}");
     let _shared = store.take_lock(layout::LOCK_STORE, Lock::Share)?;
-    publication.name_blobs()?;
+    publication.name_blobs(Sync::All)?;
     let name = layout::template(key);
     match publication.staging.publish(&store.templates, &name) {
         Ok(()) => {
@@ -92,9 +113,7 @@ fn show(store: &Inner, publication: &Publication, key: &TemplateKey) -> Result<O
     }
     match Template::read(store, key) {
         Ok(template) => {
-            let file =
-                sys::lock_file(&template.folder, layout::USE, layout::RECORD_MODE).store(what)?;
-            sys::touch(&file).store(what)?;
+            template.touch_use()?;
             Ok(Some(true))
         }
         Err(Cause::Damaged { .. } | Cause::NotFound(_)) => Ok(None),
