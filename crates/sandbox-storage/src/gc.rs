@@ -77,15 +77,17 @@ impl Store {
 }
 
 fn gc(store: &Arc<Inner>, options: &GcOptions) -> crate::error::Result<GcReport> {
-    let _running = match store.take_lock_soon(layout::LOCK_GC) {
-        Err(Cause::Store(_, Errno::WOULDBLOCK)) => {
+    let what = || "taking the collector's lock".to_owned();
+    let running = sys::lock_file(&store.lock, layout::LOCK_GC, layout::RECORD_MODE).store(what)?;
+    match sys::lock_alone_soon(&running) {
+        Err(Errno::WOULDBLOCK) => {
             return Err(Cause::Busy {
                 message: "another collection of this store is running".to_owned(),
                 hint: Some("wait for it to end".to_owned()),
             });
         }
-        running => running?,
-    };
+        locked => locked.store(what)?,
+    }
     let mut report = GcReport::default();
     // A first look, before anything goes: damage stops the run here.
     let sessions = record::read_all(store)?;

@@ -200,19 +200,6 @@ impl Inner {
         Ok(file)
     }
 
-    /// Takes a lock in `lock/` that is nobody's for longer than a moment, or says EWOULDBLOCK.
-    ///
-    /// A process that was forked and has not executed yet holds what its parent holds.
-    pub(crate) fn take_lock_soon(&self, name: &str) -> Result<OwnedFd> {
-        for _ in 0..LOCK_TRIES {
-            match self.take_lock(name, Lock::TryAlone) {
-                Err(Cause::Store(_, sys::Errno::WOULDBLOCK)) => std::thread::sleep(LOCK_STEP),
-                lock => return lock,
-            }
-        }
-        self.take_lock(name, Lock::TryAlone)
-    }
-
     /// Refuses work that would leave less free than the floor.
     pub(crate) fn check_space(&self, bytes: u64, entries: u64) -> Result<()> {
         let disk = sys::disk(&self.root).store(|| "asking for free space".to_owned())?;
@@ -238,9 +225,6 @@ impl Inner {
         shown(self.path.as_os_str().as_encoded_bytes())
     }
 }
-
-const LOCK_TRIES: u32 = 20;
-const LOCK_STEP: std::time::Duration = std::time::Duration::from_millis(5);
 
 /// A name that nothing else has.
 pub(crate) fn random_name() -> Result<String> {

@@ -343,6 +343,22 @@ pub(crate) fn lock(file: impl AsFd, lock: Lock) -> Result<()> {
     retry_on_intr(|| fs::flock(&file, operation))
 }
 
+/// Takes a lock alone that nobody should hold for longer than a moment, or says EWOULDBLOCK.
+///
+/// A process that was forked and has not executed yet holds what its parent holds.
+pub(crate) fn lock_alone_soon(file: impl AsFd) -> Result<()> {
+    for _ in 0..LOCK_TRIES {
+        match lock(&file, Lock::TryAlone) {
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_STEP),
+            result => return result,
+        }
+    }
+    lock(&file, Lock::TryAlone)
+}
+
+const LOCK_TRIES: u32 = 8;
+const LOCK_STEP: std::time::Duration = std::time::Duration::from_millis(4);
+
 pub(crate) fn sync(file: impl AsFd) -> Result<()> {
     gate!("fsync");
     retry_on_intr(|| fs::fsync(&file))

@@ -45,9 +45,12 @@ pub(crate) fn retire(
     store: &Inner,
     key: &TemplateKey,
     used_before: Option<SystemTime>,
-    is_named: impl FnOnce() -> Result<bool>,
+    mut is_named: impl FnMut() -> Result<bool>,
 ) -> Result<bool> {
     let what = || format!("retiring the template {key}");
+    if is_named()? {
+        return Ok(false);
+    }
     let name = layout::template(key);
     let folder = match sys::open(&store.templates, &name, Open::Folder) {
         Ok(folder) => folder,
@@ -55,7 +58,7 @@ pub(crate) fn retire(
         Err(errno) => return Err(Cause::Store(what(), errno)),
     };
     let file = sys::lock_file(&folder, layout::USE, layout::RECORD_MODE).store(what)?;
-    match sys::lock(&file, Lock::TryAlone) {
+    match sys::lock_alone_soon(&file) {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) if used_before.is_some() => return Ok(false),
         Err(Errno::WOULDBLOCK) => {
@@ -72,7 +75,7 @@ pub(crate) fn retire(
             return Ok(false);
         }
     }
-    // Asked under the lock: a session that was being made until now is visible now.
+    // Asked again under the lock: a session that was being made until now is visible now.
     if is_named()? {
         return Ok(false);
     }
