@@ -2,5 +2,8 @@
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rustc-env=BUILT_IN={}", std::env::current_dir().expect("a folder").display());
+    println!(
+        "cargo::rustc-env=BUILT_IN={}",
+        std::env::current_dir().expect("a folder").display()
+    );
 }

@@ -7,6 +7,8 @@ use std::process::Command;
 use crate::Outcome;
 use crate::helper;
 use crate::program::{cargo, is_root, run, workspace};
+use crate::supervise::supervised;
+use crate::tally::Tally;
 use crate::user::{User, open_for_all};
 
 /// A built program with its helper beside it, where everybody can run both.
@@ -56,7 +58,7 @@ impl Installed {
 const PROJECTS: [(&str, &[&str]); 2] = [
     (
         "python-project",
-        &["run", "--rm", "--", "python3", "-m", "unittest"],
+        &["run", "--rm", "--", "/usr/bin/python3", "-m", "unittest"],
     ),
     (
         "rust-project",
@@ -75,32 +77,36 @@ const PROJECTS: [(&str, &[&str]); 2] = [
 
 /// Runs the tests of every sample project in the sandbox: as the caller, and as an
 /// ordinary user where that is root.
-pub(crate) fn run_all() -> Outcome {
+pub(crate) fn run_all(tally: &mut Tally) -> Outcome {
     let installed = Installed::new()?;
     let own = tempfile::tempdir().map_err(|error| error.to_string())?;
     for (project, arguments) in PROJECTS {
         let mut command = Command::new(installed.program());
-        run(command
+        command
             .args(arguments)
             .current_dir(copied(project, own.path())?)
-            .env("SANDBOX_STATE_DIR", own.path().join("state")))?;
+            .env("SANDBOX_STATE_DIR", own.path().join("state"));
+        tested(project, tally, &command)?;
     }
-    if is_root() {
-        let user = User::new()?;
-        for (project, arguments) in PROJECTS {
-            let folder = copied(project, &user.home())?;
-            run(Command::new("chown")
-                .arg("-R")
-                .arg("64321:64321")
-                .arg(&folder))?;
-            run(user
-                .command(&installed.program())
-                .args(arguments)
-                .current_dir(folder))?;
-        }
-        user.check_clean()?;
+    if !is_root() {
+        return Ok(());
     }
-    Ok(())
+    let user = User::new()?;
+    for (project, arguments) in PROJECTS {
+        let folder = copied(project, &user.home())?;
+        user.give(&folder)?;
+        let mut command = user.command(&installed.program());
+        command.args(arguments).current_dir(folder);
+        tested(project, tally, &command)?;
+    }
+    user.check_clean()
+}
+
+fn tested(project: &str, tally: &mut Tally, command: &Command) -> Outcome {
+    println!("-- {project}");
+    let ok = tally.tee(&mut supervised(command)?)?;
+    ok.then_some(())
+        .ok_or_else(|| format!("{project} failed in the sandbox"))
 }
 
 /// A copy of a sample project, which its own build may not have touched.

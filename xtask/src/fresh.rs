@@ -20,14 +20,14 @@ pub(crate) fn run_all() -> Outcome {
     let user = User::new()?;
     let home = user.home();
     run(clone_to(&home).current_dir(workspace()))?;
-    run(Command::new("chown")
-        .arg("-R")
-        .arg("64321:64321")
-        .arg(&home))?;
+    user.give(&home)?;
     // Its own cargo home, with what the caller's has downloaded and is configured for.
-    let script = "mkdir -p $HOME/.cargo; for name in registry config.toml config; do \
-                  [ ! -e \"$FROM/$name\" ] || cp -r \"$FROM/$name\" $HOME/.cargo/; done; \
-                  cd $HOME/clone; CARGO_HOME=$HOME/.cargo exec \"$0\" xtask demo";
+    let script = "mkdir -p \"$HOME/.cargo/registry\"\n\
+                  for name in config.toml config registry/cache registry/index; do\n\
+                    [ ! -e \"$FROM/$name\" ] || cp -r \"$FROM/$name\" \"$HOME/.cargo/$name\"\n\
+                  done\n\
+                  cd \"$HOME/clone\"\n\
+                  exec env CARGO_HOME=\"$HOME/.cargo\" \"$0\" xtask demo";
     let from = std::env::var("CARGO_HOME")
         .unwrap_or_else(|_| format!("{}/.cargo", std::env::var("HOME").unwrap_or_default()));
     let rustup = std::env::var("RUSTUP_HOME")

@@ -14,6 +14,8 @@ mod readme;
 mod setup;
 mod skips;
 mod suites;
+mod supervise;
+mod tally;
 mod user;
 
 use std::process::ExitCode;
@@ -42,6 +44,11 @@ fn main() -> ExitCode {
         ["setup"] => setup::run_all(),
         ["helper"] => helper::build().map(|path| println!("{}", path.display())),
         ["layers"] => layers::run(),
+        // For this program itself: see the module.
+        ["supervise", line @ ..] => match supervise::run(line) {
+            Ok(code) => return code,
+            Err(why) => Err(why),
+        },
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             Ok(())

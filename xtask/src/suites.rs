@@ -1,57 +1,19 @@
-//! The tests: compiled once, run as root and as an ordinary user.
+//! The tests: compiled once, run as the caller, and again as an ordinary user.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use serde_json::Value;
 
 use crate::Outcome;
-use crate::program::{cargo, is_root, output};
-use crate::user::{User, check_empty};
+use crate::program::{cargo, is_root, output, run, workspace};
+use crate::supervise::supervised;
+use crate::tally::Tally;
+use crate::user::{User, check_empty, open_for_all};
 use crate::{helper, skips};
-
-/// Processes of a sandbox, by the names the kernel knows them by.
-const OURS: [&str; 3] = ["bwrap", "sandbox-helper", "sandbox"];
-
-/// How long what was killed may take to be gone.
-const GRACE: Duration = Duration::from_secs(3);
-
-/// How many tests passed and failed, over everything that was run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
-    pub(crate) passed: u64,
-    pub(crate) failed: u64,
-}
-
-impl Tally {
-    pub(crate) fn add(&mut self, other: Self) {
-        self.passed += other.passed;
-        self.failed += other.failed;
-    }
-
-    /// Counts a closing line of libtest; other lines count nothing.
-    pub(crate) fn count(&mut self, line: &str) {
-        let Some((_, counts)) = line.split_once("test result: ") else {
-            return;
-        };
-        let number = |what: &str| -> u64 {
-            let before = counts.split(what).next().unwrap_or_default();
-            before
-                .trim_end()
-                .rsplit(' ')
-                .next()
-                .and_then(|number| number.parse().ok())
-                .unwrap_or(0)
-        };
-        self.passed += number("passed;");
-        self.failed += number("failed;");
-    }
-}
 
 /// A compiled test binary.
 #[derive(Clone, Debug)]
@@ -61,16 +23,19 @@ struct Suite {
     folder: PathBuf,
 }
 
-/// What is compiled, with the helper that the tests need.
+/// What is compiled, with the programs that the tests need.
 #[derive(Debug)]
 pub(crate) struct Suites {
     suites: Vec<Suite>,
     helper: PathBuf,
+    /// Where the tests write down what they could not look at.
+    skipped: tempfile::TempDir,
 }
 
-/// Compiles every test.
+/// Compiles the helper, the program and every test.
 pub(crate) fn compile() -> Outcome<Suites> {
     let helper = helper::build()?;
+    run(&mut cargo(&["build", "--quiet", "--workspace", "--bins"]))?;
     let messages = output(&mut cargo(&[
         "test",
         "--workspace",
@@ -81,7 +46,13 @@ pub(crate) fn compile() -> Outcome<Suites> {
     if suites.is_empty() {
         return Err("cargo compiled no test".to_owned());
     }
-    Ok(Suites { suites, helper })
+    let skipped = tempfile::tempdir().map_err(|error| error.to_string())?;
+    open_for_all(skipped.path())?;
+    Ok(Suites {
+        suites,
+        helper,
+        skipped,
+    })
 }
 
 fn suite(line: &str) -> Option<Suite> {
@@ -101,49 +72,56 @@ fn suite(line: &str) -> Option<Suite> {
 }
 
 impl Suites {
-    /// Runs everything twice: first as this user, then, in random order, as an ordinary
-    /// one where this is root.
-    pub(crate) fn run(&self) -> Outcome<Tally> {
-        let log = tempfile::tempdir().map_err(|error| error.to_string())?;
-        crate::user::open_for_all(log.path())?;
-        let mut tally = Tally::default();
-        let own = tempfile::tempdir().map_err(|error| error.to_string())?;
-        let first = log.path().join("first");
-        tally.add(self.pass("first run, as the caller", &first, |suite| {
+    /// Runs everything as the caller.
+    pub(crate) fn first(&self, tally: &mut Tally) -> Outcome {
+        let tmp = tempfile::tempdir().map_err(|error| error.to_string())?;
+        self.pass("first", tally, |suite| {
             let mut command = Command::new(&suite.binary);
-            command.env("TMPDIR", own.path());
+            command.env("TMPDIR", tmp.path());
             command
-        })?);
-        check_empty(own.path())?;
-
-        let second = log.path().join("second");
-        fs::write(&second, "").map_err(|error| error.to_string())?;
-        if is_root() {
-            let user = User::new()?;
-            fs::set_permissions(&second, std::os::unix::fs::PermissionsExt::from_mode(0o666))
-                .map_err(|error| error.to_string())?;
-            tally.add(self.pass(
-                "second run, as an ordinary user, in random order",
-                &second,
-                |suite| shuffled(user.command(&suite.binary)),
-            )?);
-            user.check_clean()?;
-        } else {
-            tally.add(self.pass("second run, in random order", &second, |suite| {
-                let mut command = Command::new(&suite.binary);
-                command.env("TMPDIR", own.path());
-                shuffled(command)
-            })?);
-            check_empty(own.path())?;
-        }
-        skips::check(&[first, second])?;
-        Ok(tally)
+        })?;
+        check_empty(tmp.path())
     }
 
-    fn pass(&self, title: &str, log: &Path, command: impl Fn(&Suite) -> Command) -> Outcome<Tally> {
-        println!("-- {title}");
-        let before = Traces::now();
-        let mut tally = Tally::default();
+    /// Runs everything once more in another order: as an ordinary user where the caller is
+    /// root, else as the caller.
+    pub(crate) fn again(&self, tally: &mut Tally) -> Outcome {
+        if is_root() {
+            let user = User::new()?;
+            self.pass("again", tally, |suite| {
+                shuffled(user.command(&suite.binary))
+            })?;
+            return user.check_clean();
+        }
+        let tmp = tempfile::tempdir().map_err(|error| error.to_string())?;
+        self.pass("again", tally, |suite| {
+            let mut command = Command::new(&suite.binary);
+            command.env("TMPDIR", tmp.path());
+            shuffled(command)
+        })?;
+        check_empty(tmp.path())
+    }
+
+    /// The examples in the documentation.
+    pub(crate) fn doc_tests(tally: &mut Tally) -> Outcome {
+        let ok = tally.tee(&mut cargo(&["test", "--quiet", "--workspace", "--doc"]))?;
+        ok.then_some(())
+            .ok_or_else(|| "documentation tests failed".to_owned())
+    }
+
+    /// Holds what both runs skipped against what this host is known to lack.
+    pub(crate) fn check_skips(&self) -> Outcome {
+        let folder = fs::read_dir(self.skipped.path()).map_err(|error| error.to_string())?;
+        let files: Vec<PathBuf> = folder.flatten().map(|entry| entry.path()).collect();
+        skips::check(&files)
+    }
+
+    fn pass(&self, name: &str, tally: &mut Tally, command: impl Fn(&Suite) -> Command) -> Outcome {
+        let log = self.skipped.path().join(name);
+        fs::write(&log, "")
+            .and_then(|()| fs::set_permissions(&log, fs::Permissions::from_mode(0o666)))
+            .map_err(|error| format!("{}: {error}", log.display()))?;
+        let mounts = mounts();
         let mut failed = Vec::new();
         for suite in &self.suites {
             println!("-- {}", suite.name);
@@ -152,27 +130,23 @@ impl Suites {
                 .current_dir(&suite.folder)
                 .env("CARGO_MANIFEST_DIR", &suite.folder)
                 .env("INSTA_UPDATE", "no")
-                .env("INSTA_WORKSPACE_ROOT", crate::program::workspace())
+                .env("INSTA_WORKSPACE_ROOT", workspace())
                 .env("RUST_BACKTRACE", "0")
+                .env("SANDBOX_BIN", helper::target_folder().join("debug/sandbox"))
                 .env("SANDBOX_HELPER", &self.helper)
                 .env("SANDBOX_TESTS_STRICT", "1")
-                .env(skips::FILE, log);
-            let (counted, ok) = tee(&mut command)?;
-            tally.add(counted);
-            if !ok {
+                .env(skips::FILE, &log);
+            if !tally.tee(&mut supervised(&command)?)? {
                 failed.push(suite.name.as_str());
             }
         }
         if !failed.is_empty() {
-            return Err(format!(
-                "tests failed in {} ({} passed, {} failed)",
-                failed.join(", "),
-                tally.passed,
-                tally.failed
-            ));
+            return Err(format!("tests failed in {}", failed.join(", ")));
         }
-        before.check()?;
-        Ok(tally)
+        match self::mounts().difference(&mounts).next() {
+            Some(mount) => Err(format!("a mount was left behind: {mount}")),
+            None => Ok(()),
+        }
     }
 }
 
@@ -185,120 +159,8 @@ fn shuffled(mut command: Command) -> Command {
     command
 }
 
-/// Shows what a test binary writes as it comes, and counts.
-pub(crate) fn tee(command: &mut Command) -> Outcome<(Tally, bool)> {
-    let failed = |error: std::io::Error| format!("{:?}: {error}", command.get_program());
-    let mut child = Command::new(command.get_program())
-        .args(command.get_args())
-        .envs(
-            command
-                .get_envs()
-                .filter_map(|(name, value)| Some((name, value?))),
-        )
-        .current_dir(command.get_current_dir().unwrap_or(Path::new(".")))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(failed)?;
-    let mut tally = Tally::default();
-    if let Some(stdout) = child.stdout.take() {
-        for line in BufReader::new(stdout).split(b'\n') {
-            let line = line.map_err(failed)?;
-            let line = String::from_utf8_lossy(&line);
-            tally.count(&line);
-            println!("{line}");
-        }
-    }
-    let status = child.wait().map_err(failed)?;
-    Ok((tally, status.success()))
-}
-
-/// What a run must not leave behind: mounts, and processes of a sandbox.
-struct Traces {
-    mounts: usize,
-    processes: BTreeSet<u32>,
-}
-
-impl Traces {
-    fn now() -> Self {
-        let mounts = fs::read_to_string("/proc/self/mountinfo")
-            .unwrap_or_default()
-            .lines()
-            .count();
-        Self {
-            mounts,
-            processes: processes(),
-        }
-    }
-
-    fn check(&self) -> Outcome {
-        let started = Instant::now();
-        loop {
-            let now = Self::now();
-            let new: Vec<String> = now
-                .processes
-                .difference(&self.processes)
-                .map(|pid| describe(*pid))
-                .collect();
-            if new.is_empty() && now.mounts == self.mounts {
-                return Ok(());
-            }
-            if started.elapsed() > GRACE {
-                return Err(format!(
-                    "left behind: {} more mounts, processes [{}]",
-                    now.mounts.abs_diff(self.mounts),
-                    new.join("; ")
-                ));
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-}
-
-fn processes() -> BTreeSet<u32> {
-    let own = fs::metadata("/proc/self").map_or(0, |metadata| metadata.uid());
-    fs::read_dir("/proc")
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| {
-            let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
-            let name = fs::read_to_string(entry.path().join("comm")).ok()?;
-            // Another ordinary user's sandboxes are none of ours.
-            let uid = entry.metadata().ok()?.uid();
-            (OURS.contains(&name.trim()) && (own == 0 || uid == own)).then_some(pid)
-        })
-        .collect()
-}
-
-fn describe(pid: u32) -> String {
-    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    format!(
-        "{pid} {}",
-        String::from_utf8_lossy(&line).replace('\0', " ")
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn closing_lines_are_counted_and_others_are_not() {
-        let mut tally = Tally::default();
-        for line in [
-            "test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 3 filtered out; finished in 0.10s",
-            "test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out",
-            "test a ... ok",
-        ] {
-            tally.count(line);
-        }
-        assert_eq!(
-            tally,
-            Tally {
-                passed: 13,
-                failed: 2
-            }
-        );
-    }
+/// The mounts of this namespace.
+fn mounts() -> BTreeSet<String> {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    table.lines().map(str::to_owned).collect()
 }

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::Outcome;
-use crate::program::workspace;
+use crate::program::{run, workspace};
 
-/// A number that no user has.
+/// A number that no user has, of a user and of a group.
 const UID: u32 = 64_321;
 
 /// An ordinary user's place: its home and its temporary folder.
@@ -38,11 +38,24 @@ impl User {
         Ok(user)
     }
 
+    /// Its home.
     pub(crate) fn home(&self) -> PathBuf {
         self.folder.path().join("home")
     }
 
-    pub(crate) fn tmp(&self) -> PathBuf {
+    /// Gives it a folder and all that is in it.
+    pub(crate) fn give(&self, folder: &Path) -> Outcome {
+        run(Command::new("chown")
+            .args([
+                "--recursive",
+                "--no-dereference",
+                &format!("{UID}:{UID}"),
+                "--",
+            ])
+            .arg(folder))
+    }
+
+    fn tmp(&self) -> PathBuf {
         self.folder.path().join("tmp")
     }
 
@@ -52,6 +65,8 @@ impl User {
         for (index, (closed, shown)) in closed_places().into_iter().enumerate() {
             script += &show(index, &closed, &shown, self.folder.path());
         }
+        // The working directory, too, as it is seen now.
+        script += "cd \"$PWD\"\n";
         script += &format!("exec setpriv --reuid {UID} --regid {UID} --clear-groups -- \"$@\"\n");
         let mut command = Command::new("unshare");
         command

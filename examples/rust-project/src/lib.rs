@@ -9,7 +9,10 @@ use std::collections::BTreeMap;
 /// ```
 pub fn count(text: &str) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
-    for word in text.split(|character: char| !character.is_alphanumeric()).filter(|word| !word.is_empty()) {
+    for word in text
+        .split(|character: char| !character.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+    {
         *counts.entry(word.to_lowercase()).or_default() += 1;
     }
     counts

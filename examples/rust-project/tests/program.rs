@@ -10,16 +10,27 @@ fn it_counts_what_it_reads() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    program.stdin.take().unwrap().write_all(b"to be or not to be").unwrap();
+    program
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(b"to be or not to be")
+        .unwrap();
     let output = program.wait_with_output().unwrap();
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), "     2 be\n     1 not\n     1 or\n     2 to\n");
+    assert_eq!(
+        String::from_utf8(output.stdout).unwrap(),
+        "     2 be\n     1 not\n     1 or\n     2 to\n"
+    );
 }
 
 #[test]
 fn files_can_be_written_where_builds_write() {
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("words");
     std::fs::write(&path, "one two").unwrap();
-    assert_eq!(word_count::count(&std::fs::read_to_string(path).unwrap()).len(), 2);
+    assert_eq!(
+        word_count::count(&std::fs::read_to_string(path).unwrap()).len(),
+        2
+    );
 }
 
 #[test]
