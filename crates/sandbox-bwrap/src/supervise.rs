@@ -11,8 +11,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use sandbox_core::{
-    CancelToken, CommandBounds, ErrorCode, Exit, Finished, Permit, Result, SandboxError, Signal,
-    Stdin,
+    CancelToken, CommandBounds, ErrorCode, Exit, Finished, Permit, Refusal, Result, SandboxError,
+    Signal, Stdin,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
@@ -217,10 +217,11 @@ impl<C: Child> Task<C> {
     }
 
     fn verdict(&self, reason: Reason, exit: Option<Exit>) -> Result<Finished> {
-        let (code, message) = match reason {
+        let (code, rule, message) = match reason {
             Reason::Stopped => return self.finish(exit.unwrap_or(Exit::Signalled(9))),
             Reason::Deadline => (
                 ErrorCode::Limit,
+                Some("deadline"),
                 format!(
                     "the command ran longer than its deadline of {} ms and was killed",
                     self.bounds.deadline.unwrap_or_default().as_millis()
@@ -228,6 +229,7 @@ impl<C: Child> Task<C> {
             ),
             Reason::Output => (
                 ErrorCode::Limit,
+                Some("output"),
                 format!(
                     "the command wrote more than its limit of {} bytes and was killed",
                     self.bounds
@@ -237,14 +239,24 @@ impl<C: Child> Task<C> {
             ),
             Reason::Cancelled => (
                 ErrorCode::Cancelled,
+                None,
                 "the command was cancelled and killed".to_owned(),
             ),
             Reason::SessionStopped => (
                 ErrorCode::Stopped,
+                None,
                 "the session was stopped and the command killed".to_owned(),
             ),
         };
-        Err(SandboxError::new(code, message))
+        let error = SandboxError::new(code, message);
+        let Some(rule) = rule else {
+            return Err(error);
+        };
+        let refusal = Refusal {
+            rule: Some(rule.to_owned()),
+            ..error.refusal()
+        };
+        Err(error.with_refusal(refusal))
     }
 }
 
