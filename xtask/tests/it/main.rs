@@ -6,7 +6,7 @@ fn supervise(script: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_xtask"))
         .args(["supervise", "/bin/sh", "-c", script])
         .output()
-        .unwrap()
+        .expect("xtask runs")
 }
 
 #[test]
