@@ -75,12 +75,9 @@ impl Suites {
     /// Runs everything as the caller.
     pub(crate) fn first(&self, tally: &mut Tally) -> Outcome {
         let tmp = tempfile::tempdir().map_err(|error| error.to_string())?;
-        self.pass("first", tally, |suite| {
-            let mut command = Command::new(&suite.binary);
-            command.env("TMPDIR", tmp.path());
-            command
-        })?;
-        check_empty(tmp.path())
+        self.pass("first", tally, tmp.path(), |suite| {
+            Command::new(&suite.binary)
+        })
     }
 
     /// Runs everything once more in another order: as an ordinary user where the caller is
@@ -88,18 +85,14 @@ impl Suites {
     pub(crate) fn again(&self, tally: &mut Tally) -> Outcome {
         if is_root() {
             let user = User::new()?;
-            self.pass("again", tally, |suite| {
+            return self.pass("again", tally, &user.tmp(), |suite| {
                 shuffled(user.command(&suite.binary))
-            })?;
-            return user.check_clean();
+            });
         }
         let tmp = tempfile::tempdir().map_err(|error| error.to_string())?;
-        self.pass("again", tally, |suite| {
-            let mut command = Command::new(&suite.binary);
-            command.env("TMPDIR", tmp.path());
-            shuffled(command)
-        })?;
-        check_empty(tmp.path())
+        self.pass("again", tally, tmp.path(), |suite| {
+            shuffled(Command::new(&suite.binary))
+        })
     }
 
     /// The examples in the documentation.
@@ -135,9 +128,14 @@ impl Suites {
                 .env("SANDBOX_BIN", helper::target_folder().join("debug/sandbox"))
                 .env("SANDBOX_HELPER", &self.helper)
                 .env("SANDBOX_TESTS_STRICT", "1")
+                .env("TMPDIR", tmp)
                 .env(skips::FILE, &log);
-            if !tally.tee(&mut supervised(&command)?)? {
-                failed.push(suite.name.as_str());
+            if !tally.tee(&mut supervised(&command))? {
+                failed.push(suite.name.clone());
+            }
+            if let Err(why) = check_empty(tmp) {
+                println!("{}: {why}", suite.name);
+                failed.push(format!("{} ({why})", suite.name));
             }
         }
         if !failed.is_empty() {

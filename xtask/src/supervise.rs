@@ -20,9 +20,9 @@ const GRACE: Duration = Duration::from_secs(3);
 const LEFT_BEHIND: u8 = 120;
 
 /// The command that runs another one under supervision.
-pub(crate) fn supervised(command: &Command) -> Outcome<Command> {
-    let own = std::env::current_exe().map_err(|error| format!("xtask itself: {error}"))?;
-    let mut supervisor = Command::new(own);
+pub(crate) fn supervised(command: &Command) -> Command {
+    // Not by its path: compiling the workspace has replaced what stood there.
+    let mut supervisor = Command::new(format!("/proc/{}/exe", std::process::id()));
     supervisor
         .arg("supervise")
         .arg(command.get_program())
@@ -36,7 +36,7 @@ pub(crate) fn supervised(command: &Command) -> Outcome<Command> {
     if let Some(folder) = command.get_current_dir() {
         supervisor.current_dir(folder);
     }
-    Ok(supervisor)
+    supervisor
 }
 
 /// Runs a command line to its end, and waits for all that it started.

@@ -55,7 +55,8 @@ impl User {
             .arg(folder))
     }
 
-    fn tmp(&self) -> PathBuf {
+    /// Its temporary folder.
+    pub(crate) fn tmp(&self) -> PathBuf {
         self.folder.path().join("tmp")
     }
 
@@ -99,20 +100,19 @@ impl User {
     }
 }
 
-/// Fails where a folder holds anything.
+/// Fails where a folder holds anything, and empties it.
 pub(crate) fn check_empty(folder: &Path) -> Outcome {
-    let left: Vec<String> = fs::read_dir(folder)
-        .map_err(|error| format!("{}: {error}", folder.display()))?
-        .flatten()
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect();
+    let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let mut left = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)?.flatten() {
+        left.push(entry.file_name().to_string_lossy().into_owned());
+        // So that the next look finds what is new: what can't be removed is named again.
+        let _ = run(Command::new("rm").arg("-rf").arg(entry.path()));
+    }
     if left.is_empty() {
         Ok(())
     } else {
-        Err(format!(
-            "left behind in the temporary folder: {}",
-            left.join(", ")
-        ))
+        Err(format!("left {} behind in TMPDIR", left.join(", ")))
     }
 }
 
