@@ -109,7 +109,13 @@ impl Suites {
         skips::check(&files)
     }
 
-    fn pass(&self, name: &str, tally: &mut Tally, command: impl Fn(&Suite) -> Command) -> Outcome {
+    fn pass(
+        &self,
+        name: &str,
+        tally: &mut Tally,
+        tmp: &Path,
+        command: impl Fn(&Suite) -> Command,
+    ) -> Outcome {
         let log = self.skipped.path().join(name);
         fs::write(&log, "")
             .and_then(|()| fs::set_permissions(&log, fs::Permissions::from_mode(0o666)))

@@ -106,6 +106,9 @@ pub(crate) fn check_empty(folder: &Path) -> Outcome {
     let mut left = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)?.flatten() {
         left.push(entry.file_name().to_string_lossy().into_owned());
+        run(Command::new("find")
+            .arg(entry.path())
+            .args(["-maxdepth", "3", "-ls"]))?;
         // So that the next look finds what is new: what can't be removed is named again.
         let _ = run(Command::new("rm").arg("-rf").arg(entry.path()));
     }
