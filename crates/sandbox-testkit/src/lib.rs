@@ -1,2 +1,4 @@
-//! Placeholder until its first piece lands.
+//! Fakes, the contract of backends, and strategies.
 #![forbid(unsafe_code)]
+
+pub mod contract;
