@@ -122,6 +122,10 @@ fn sto_4_sessions_are_private_copies() {
     assert_eq!(tree(&one.path().join("home")).len(), 0);
     let stat = workspace(&one).metadata().unwrap();
     assert_eq!(stat.permissions().mode() & 0o777, 0o755);
+    // An ordinary user's temporary folder goes only then.
+    for session in [&one, &two] {
+        chmod(&workspace(session).join("closed"), 0o700);
+    }
 }
 
 // STC-28, STO-9: nothing that a session does changes a blob.
