@@ -1,0 +1,6 @@
+//! The program as it is run: real arguments, real bubblewrap.
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "a test that fails here says where")]
+
+mod helper;
+mod run;
