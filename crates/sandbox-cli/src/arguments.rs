@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
 
 use crate::duration;
 
@@ -41,6 +42,16 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
+impl Arguments {
+    /// Whether JSON is a line for each event, with the result as the last.
+    pub(crate) fn streams_events(&self) -> bool {
+        matches!(
+            self.command,
+            Command::Run(_) | Command::Session(Session::Exec(_))
+        )
+    }
+}
+
 /// Where things are; each has a variable too.
 #[derive(Debug, Args)]
 pub(crate) struct Global {
@@ -55,7 +66,7 @@ pub(crate) struct Global {
     /// By default beside this program, or in ../libexec/sandbox/.
     #[arg(long, global = true, value_name = "PATH", hide_short_help = true)]
     pub(crate) helper: Option<PathBuf>,
-    /// bubblewrap [env: SANDBOX_BUBBLEWRAP]
+    /// bubblewrap [env: SANDBOX_BWRAP]
     ///
     /// By default /usr/bin/bwrap, or the first on PATH.
     #[arg(long, global = true, value_name = "PATH", hide_short_help = true)]
@@ -127,7 +138,8 @@ pub(crate) struct Make {
     pub(crate) toolchain: Vec<Toolchain>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Toolchain {
     /// The Rust toolchain that cargo would use in the folder
     Rustup,
@@ -176,7 +188,7 @@ pub(crate) struct Create {
     #[arg(long, value_name = "PATH", conflicts_with = "template")]
     pub(crate) dir: Option<PathBuf>,
     /// A template by its name, instead of a folder
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["respect_ignore", "exclude"])]
     pub(crate) template: Option<String>,
     #[command(flatten)]
     pub(crate) ingest: Ingest,

@@ -17,6 +17,8 @@ const STATE_OF_ROOT: &str = "/var/lib/sandbox";
 #[derive(Debug)]
 pub(crate) struct Host {
     base: Config,
+    /// The program, with what it must be told again to find the same sessions.
+    program: String,
 }
 
 impl Host {
@@ -38,12 +40,24 @@ impl Host {
         };
         let mut base = Config::new(state);
         base.helper = given(&global.helper, "SANDBOX_HELPER");
-        base.bubblewrap = given(&global.bubblewrap, "SANDBOX_BUBBLEWRAP");
-        Ok(Self { base })
+        base.bubblewrap = given(&global.bubblewrap, "SANDBOX_BWRAP");
+        let program = match &global.state_dir {
+            Some(_) => format!(
+                "sandbox --state-dir {}",
+                quoted(&base.state_dir.to_string_lossy())
+            ),
+            None => "sandbox".to_owned(),
+        };
+        Ok(Self { base, program })
     }
 
     pub(crate) fn config(&self) -> &Config {
         &self.base
+    }
+
+    /// How the program is called in a command that a person is to type.
+    pub(crate) fn program(&self) -> &str {
+        &self.program
     }
 
     /// A backend without anything of the host's but the system.
@@ -65,6 +79,16 @@ impl Host {
             }
         }
         BwrapBackend::new(config)
+    }
+}
+
+/// A word for a shell.
+fn quoted(word: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/+@:".contains(&byte);
+    if word.bytes().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
 
@@ -101,4 +125,16 @@ fn rustup() -> Result<Rustup> {
         .ok()
         .filter(|name| !name.is_empty());
     Ok(Rustup { home, toolchain })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // CLI-4: the next command can be typed as it stands.
+    #[test]
+    fn cli_4_a_path_is_quoted_for_a_shell() {
+        assert_eq!(quoted("/var/lib/sandbox"), "/var/lib/sandbox");
+        assert_eq!(quoted("/tmp/a b's"), r"'/tmp/a b'\''s'");
+    }
 }

@@ -8,12 +8,12 @@ use crate::config::Host;
 use crate::exit;
 use crate::output::Output;
 
-pub(crate) async fn run(host: &Host, output: &Output) -> Result<u8> {
+pub(crate) async fn run(host: &Host, output: Output) -> Result<u8> {
     let checks = examine(host.config()).await;
     let usable = is_usable(&checks);
     output.result(&json!({ "usable": usable, "checks": checks }), || {
         text(&checks, usable)
-    });
+    })?;
     Ok(if usable { 0 } else { exit::OURS })
 }
 

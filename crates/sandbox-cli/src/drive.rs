@@ -1,29 +1,26 @@
 //! A command in a session, with this program's streams and signals.
 
-use std::io::Read;
+use std::io::ErrorKind;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
-use bytes::Bytes;
 use sandbox_core::{
-    Chunk, Command, Deadline, ErrorCode, Finished, OutputLimit, OutputStream, Process, Result,
-    SandboxError, Session, Signal, SpawnOptions, Stdin, shown,
+    Command, Deadline, ErrorCode, Exit, Finished, OutputLimit, Process, Result, SandboxError,
+    Session, Signal, SpawnOptions, Stdin, shown,
 };
-use serde_json::json;
-use tokio::sync::mpsc;
 
 use crate::arguments::Bounds;
 use crate::output::{self, Output};
+use crate::show::show;
 use crate::signals::Signals;
+use crate::stdin;
 
 /// How long a command has to end by itself after the first signal.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The size of one read of standard input.
-const INPUT_BYTES: usize = 64 * 1024;
+/// How long output that nobody reads holds up the end of a command that was ended.
+const DRAIN_TIME: Duration = Duration::from_millis(500);
 
 /// What a broken pipe means to a program in a shell's pipeline.
 const SIGPIPE: i32 = 13;
@@ -91,34 +88,36 @@ pub(crate) async fn drive(
     signals.check()?;
     let options = SpawnOptions::default().stdin(Stdin::Piped);
     let process: Arc<dyn Process> = Arc::from(session.spawn(command, options).await?);
-    let feeding = tokio::spawn(feed(Arc::clone(&process)));
-    let ended = {
-        let showing = show(&*process, output);
-        tokio::pin!(showing);
-        let outcome = async {
-            let shown = (&mut showing).await;
-            if shown.is_err() {
-                process.stop().await?;
-            }
-            let finished = process.wait().await?;
-            Ok(match shown {
-                Ok(()) => finished,
-                // Whoever read our output has gone: as in a pipeline, that ends the command.
-                Err(_) => Finished::new(sandbox_core::Exit::Signalled(SIGPIPE), finished.wall),
-            })
-        };
-        tokio::pin!(outcome);
-        tokio::select! {
-            outcome = &mut outcome => outcome,
-            never = forward(&*process, signals) => match never {},
+    let feeding = tokio::spawn(stdin::feed(Arc::clone(&process)));
+    let ended = tokio::select! {
+        ended = to_the_end(&*process, output) => ended,
+        () = forward(&*process, signals) => {
+            output::abandon();
+            process.wait().await
         }
     };
     feeding.abort();
     ended
 }
 
-/// Passes signals on; what does not end by itself is ended.
-async fn forward(process: &dyn Process, signals: &mut Signals) -> std::convert::Infallible {
+async fn to_the_end(process: &dyn Process, output: Output) -> Result<Finished> {
+    let shown = show(process, output).await;
+    if shown.is_err() {
+        process.stop().await?;
+    }
+    let finished = process.wait().await;
+    match shown {
+        Ok(()) => finished,
+        // Whoever read our output has gone: as in a pipeline, that ends the command.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+            finished.map(|finished| Finished::new(Exit::Signalled(SIGPIPE), finished.wall))
+        }
+        Err(error) => Err(output::unwritable(error)),
+    }
+}
+
+/// Passes the first signal on; returns once what did not end by itself was ended.
+async fn forward(process: &dyn Process, signals: &mut Signals) {
     let received = signals.more_than(0).await;
     if let Some(signal) = received.first.and_then(|number| Signal::new(number).ok()) {
         // One that has ended needs no signal.
@@ -130,68 +129,7 @@ async fn forward(process: &dyn Process, signals: &mut Signals) -> std::convert::
     }
     // Its outcome comes out of `wait`.
     let _ = process.stop().await;
-    std::future::pending().await
-}
-
-/// Shows output as it comes; fails where nobody reads it.
-async fn show(process: &dyn Process, output: Output) -> std::io::Result<()> {
-    while let Some(Chunk { stream, bytes }) = process.next_output().await {
-        let to_stderr = stream == OutputStream::Stderr;
-        tokio::task::block_in_place(|| {
-            if output.is_json() {
-                output::write(false, &event(to_stderr, &bytes))
-            } else {
-                output::write(to_stderr, &bytes)
-            }
-        })?;
-    }
-    Ok(())
-}
-
-/// A line of JSON for a piece of output: as text where it is UTF-8, else in base64 (RFC 4648).
-fn event(to_stderr: bool, bytes: &Bytes) -> Vec<u8> {
-    let name = if to_stderr { "stderr" } else { "stdout" };
-    let value = match std::str::from_utf8(bytes) {
-        Ok(text) => json!({ "event": name, "text": text }),
-        Err(_) => json!({ "event": name, "base64": BASE64_STANDARD.encode(bytes) }),
-    };
-    format!("{value}\n").into_bytes()
-}
-
-/// Passes standard input on. The reading thread may wait for ever: nobody waits for it.
-async fn feed(process: Arc<dyn Process>) {
-    let (sender, mut pieces) = mpsc::channel::<Bytes>(1);
-    let reading = std::thread::Builder::new()
-        .name("stdin".to_owned())
-        .spawn(move || {
-            let mut buffer = vec![0; INPUT_BYTES];
-            let mut stdin = std::io::stdin().lock();
-            loop {
-                match stdin.read(&mut buffer) {
-                    Ok(0) => break,
-                    Ok(length) => {
-                        if sender
-                            .blocking_send(Bytes::copy_from_slice(&buffer[..length]))
-                            .is_err()
-                        {
-                            break;
-                        }
-                    }
-                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                    // A closed descriptor is an empty input.
-                    Err(_) => break,
-                }
-            }
-        });
-    if reading.is_ok() {
-        while let Some(piece) = pieces.recv().await {
-            if process.write_stdin(piece).await.is_err() {
-                return;
-            }
-        }
-    }
-    // Closing what is closed is no error.
-    let _ = process.close_stdin().await;
+    tokio::time::sleep(DRAIN_TIME).await;
 }
 
 #[cfg(test)]
@@ -223,22 +161,17 @@ mod tests {
     #[test]
     fn cli_1_bounds_are_asked_for() {
         let line = ["true".to_owned(), "--".to_owned(), "-x".to_owned()];
-        let command = command(&bounds(&[]), &line).unwrap();
-        assert_eq!(command.deadline(), Deadline::Unlimited);
-        assert_eq!(command.max_output(), OutputLimit::Unlimited);
-        assert_eq!(command.args(), ["--", "-x"]);
-    }
-
-    // CLI-3: a line of JSON holds any bytes.
-    #[test]
-    fn cli_3_output_events_lose_nothing() {
+        let free = command(&bounds(&[]), &line).unwrap();
+        assert_eq!(free.deadline(), Deadline::Unlimited);
+        assert_eq!(free.max_output(), OutputLimit::Unlimited);
+        assert_eq!(free.args(), ["--", "-x"]);
+        let nothing = Bounds {
+            max_output: Some(0),
+            ..bounds(&[])
+        };
         assert_eq!(
-            event(false, &Bytes::from("a\n")),
-            b"{\"event\":\"stdout\",\"text\":\"a\\n\"}\n"
-        );
-        assert_eq!(
-            event(true, &Bytes::from(vec![0xff, 10])),
-            b"{\"base64\":\"/wo=\",\"event\":\"stderr\"}\n"
+            command(&nothing, &line).unwrap_err().code(),
+            ErrorCode::Invalid
         );
     }
 }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use sandbox_core::{ErrorCode, Exit, SandboxError};
+use sandbox_core::{ErrorCode, Exit, Finished, OutputStream, Result, SandboxError};
 
 use crate::output;
 
@@ -10,20 +10,38 @@ use crate::output;
 pub(crate) const OURS: u8 = 125;
 
 /// The deadline was passed.
-pub(crate) const DEADLINE: u8 = 124;
+const DEADLINE: u8 = 124;
 
 /// A usage error is a failure of ours; help and version are none.
 pub(crate) fn of_usage(error: &clap::Error) -> ExitCode {
-    output::raw(error.use_stderr(), error.render().to_string().as_bytes());
+    let text = error.render().to_string();
     if error.use_stderr() {
-        ExitCode::from(OURS)
-    } else {
-        ExitCode::SUCCESS
+        output::tell(&text);
+        return ExitCode::from(OURS);
+    }
+    match output::written(output::write(OutputStream::Stdout, text.as_bytes())) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::from(OURS),
     }
 }
 
-/// Of a command that came to an end of its own.
-pub(crate) fn of_exit(exit: &Exit) -> u8 {
+/// Of a command that was started, or should have been; `signal` is what the program got meanwhile.
+///
+/// A command that answers a signal by an exit of its own has the word. One that a signal
+/// ended, ours or the one passed on, is shown as ended by the latter.
+pub(crate) fn of_ended(ended: &Result<Finished>, signal: Option<i32>) -> u8 {
+    let exit = match (ended, signal) {
+        (
+            Ok(Finished {
+                exit: Exit::Signalled(_),
+                ..
+            })
+            | Err(_),
+            Some(signal),
+        ) => &Exit::Signalled(signal),
+        (Ok(finished), _) => &finished.exit,
+        (Err(error), None) => return of_error(error),
+    };
     u8::try_from(exit.shell_code()).unwrap_or(OURS)
 }
 
@@ -36,7 +54,13 @@ pub(crate) fn of_error(error: &SandboxError) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    fn ended(exit: Exit) -> Result<Finished> {
+        Ok(Finished::new(exit, Duration::ZERO))
+    }
 
     // CLI-1: one number for each outcome.
     #[test]
@@ -50,7 +74,7 @@ mod tests {
             (Exit::BadCwd("gone".into()), 125),
         ];
         for (exit, code) in table {
-            assert_eq!(of_exit(&exit), code, "{exit:?}");
+            assert_eq!(of_ended(&ended(exit), None), code);
         }
         let limit = |rule: &str| {
             let error = SandboxError::new(ErrorCode::Limit, "too much");
@@ -63,5 +87,14 @@ mod tests {
             of_error(&SandboxError::new(ErrorCode::Unavailable, "no bubblewrap")),
             125
         );
+    }
+
+    // CLI-1: the signal that the program got is what ended it, however hard the command died.
+    #[test]
+    fn cli_1_a_signal_shows_unless_the_command_answers_it() {
+        assert_eq!(of_ended(&ended(Exit::Signalled(9)), Some(2)), 130);
+        assert_eq!(of_ended(&ended(Exit::Exited(3)), Some(15)), 3);
+        let early = Err(SandboxError::new(ErrorCode::Cancelled, "too early"));
+        assert_eq!(of_ended(&early, Some(1)), 129);
     }
 }

@@ -6,19 +6,23 @@
 
 mod arguments;
 mod config;
-mod copy;
 mod doctor;
 mod drive;
 mod duration;
 mod exit;
+mod folder;
 mod gc;
 mod ids;
 mod output;
 mod record;
 mod run;
 mod session;
+mod show;
 mod signals;
+mod stdin;
+mod summary;
 mod template;
+mod thread;
 
 use std::process::ExitCode;
 
@@ -33,8 +37,7 @@ fn main() -> ExitCode {
         Err(error) => return exit::of_usage(&error),
     };
     let output = Output::new(arguments.json);
-    let level = if arguments.verbose { "debug" } else { "error" };
-    output::log_to_stderr(level);
+    output::log_to_stderr(arguments.verbose);
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -42,23 +45,31 @@ fn main() -> ExitCode {
     {
         Ok(runtime) => runtime,
         Err(error) => {
-            output.note(&format!("sandbox: no thread can be started: {error}"));
+            output::tell(&format!("sandbox: no thread can be started: {error}\n"));
             return ExitCode::from(exit::OURS);
         }
     };
-    let outcome = runtime.block_on(dispatch(arguments, &output));
+    let streams_events = arguments.streams_events();
+    let outcome = runtime.block_on(dispatch(arguments, output));
     // A thread that waits for input that never comes must not hold the end up.
     runtime.shutdown_background();
-    match outcome {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => {
-            output.error(&error);
-            ExitCode::from(exit::of_error(&error))
+    let error = match outcome {
+        Ok(code) => return ExitCode::from(code),
+        Err(error) => error,
+    };
+    if output.is_json() {
+        let mut value = output::failure(&error);
+        if streams_events {
+            value["event"] = "result".into();
         }
+        // A failure to say so adds nothing to the first one.
+        let _ = output.event(&value);
     }
+    output.error(&error);
+    ExitCode::from(exit::of_error(&error))
 }
 
-async fn dispatch(arguments: Arguments, output: &Output) -> sandbox_core::Result<u8> {
+async fn dispatch(arguments: Arguments, output: Output) -> sandbox_core::Result<u8> {
     let host = config::Host::new(&arguments.global)?;
     match arguments.command {
         Command::Run(run) => run::run(&host, run, output).await,

@@ -1,5 +1,6 @@
 //! What is kept with a session for those who come back to it: `policy.json`.
 
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use sandbox_core::{
@@ -11,6 +12,9 @@ use crate::arguments::{Make, Toolchain};
 
 /// The largest policy file that is read, in bytes.
 const MAX_POLICY_BYTES: u64 = 1024 * 1024;
+
+/// The largest file of a header's value that is read, in bytes.
+const MAX_SECRET_BYTES: u64 = 64 * 1024;
 
 /// What a session runs under. References and names only: no value of a secret is here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,8 +63,20 @@ impl Record {
     }
 
     /// What is enforced.
+    ///
+    /// # Errors
+    /// `SANDBOX_INVALID` for a policy that can't be resolved, and `SANDBOX_UNAVAILABLE` for
+    /// all but `deny-all`: nothing here lets a request through.
     pub(crate) fn resolve(&self) -> Result<Policy> {
-        self.policy.resolve(&HostSecrets)
+        let policy = self.policy.resolve(&HostSecrets)?;
+        if policy.denies_everything() {
+            return Ok(policy);
+        }
+        Err(SandboxError::new(
+            ErrorCode::Unavailable,
+            "this network policy needs the egress broker, which this version lacks",
+        )
+        .with_hint("leave `--policy` out: there is no network then"))
     }
 
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>> {
@@ -86,48 +102,17 @@ impl Record {
     }
 }
 
-impl Serialize for Toolchain {
-    fn serialize<S: serde::Serializer>(
-        &self,
-        serializer: S,
-    ) -> std::result::Result<S::Ok, S::Error> {
-        match self {
-            Self::Rustup => serializer.serialize_str("rustup"),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Toolchain {
-    fn deserialize<D: serde::Deserializer<'de>>(
-        deserializer: D,
-    ) -> std::result::Result<Self, D::Error> {
-        match String::deserialize(deserializer)?.as_str() {
-            "rustup" => Ok(Self::Rustup),
-            _ => Err(serde::de::Error::custom("an unknown toolchain")),
-        }
-    }
-}
-
 /// Reads a policy file; what does not begin like JSON is TOML.
 fn read_policy(path: &Path) -> Result<PolicyDocument> {
     let named = shown(path.as_os_str().as_encoded_bytes());
     let unread = |error: std::io::Error| {
-        SandboxError::new(
-            ErrorCode::NotFound,
-            format!("the policy file {named} can't be read"),
-        )
-        .with_source(error)
+        let code = match error.kind() {
+            ErrorKind::NotFound => ErrorCode::NotFound,
+            _ => ErrorCode::Invalid,
+        };
+        SandboxError::new(code, format!("the policy file {named} can't be read")).with_source(error)
     };
-    let metadata = std::fs::metadata(path).map_err(unread)?;
-    if !metadata.is_file() || metadata.len() > MAX_POLICY_BYTES {
-        return Err(SandboxError::new(
-            ErrorCode::Invalid,
-            format!(
-                "the policy file {named} is refused: a regular file of at most 1 MiB is accepted"
-            ),
-        ));
-    }
-    let bytes = std::fs::read(path).map_err(unread)?;
+    let bytes = read_bounded(path, MAX_POLICY_BYTES).map_err(unread)?;
     let begins = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
     let is_json = match path.extension().and_then(|extension| extension.to_str()) {
         Some("json") => true,
@@ -145,6 +130,23 @@ fn read_policy(path: &Path) -> Result<PolicyDocument> {
     })
 }
 
+/// Reads a regular file up to a bound. A FIFO or a device would never end.
+fn read_bounded(path: &Path, max_bytes: u64) -> std::io::Result<Vec<u8>> {
+    let refused = |why: String| Err(std::io::Error::new(ErrorKind::InvalidInput, why));
+    // Looked at first: opening a FIFO waits for its writer.
+    if !std::fs::metadata(path)?.is_file() {
+        return refused("it is no regular file".to_owned());
+    }
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?
+        .take(max_bytes + 1)
+        .read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > max_bytes {
+        return refused(format!("it has more than {max_bytes} bytes"));
+    }
+    Ok(bytes)
+}
+
 /// References of a policy, looked up in this process's environment and files.
 #[derive(Debug)]
 struct HostSecrets;
@@ -155,14 +157,14 @@ impl SecretSource for HostSecrets {
     }
 
     fn file(&self, path: &str) -> Result<Option<Secret>> {
-        match std::fs::read(path) {
+        match read_bounded(Path::new(path), MAX_SECRET_BYTES) {
             Ok(mut bytes) => {
                 if bytes.last() == Some(&b'\n') {
                     bytes.pop();
                 }
                 Ok(Some(Secret::new(bytes)))
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(SandboxError::new(
                 ErrorCode::Invalid,
                 format!("the file {} of a header can't be read", shown(path)),

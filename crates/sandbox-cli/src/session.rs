@@ -1,183 +1,68 @@
 //! `sandbox session`: workspaces that stay.
 
+mod cp;
+mod create;
+mod exec;
+mod list;
+mod rm;
+
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use sandbox_bwrap::{BwrapHandle, OpenOptions};
+use sandbox_bwrap::{BwrapBackend, BwrapHandle, OpenOptions};
 use sandbox_core::{
-    CreateRequest, ErrorCode, Exit, Handle, Result, SandboxError, SavedState, SessionId, shown,
+    CreateRequest, ErrorCode, FileLimits, Policy, Result, SandboxError, SavedState, SessionId,
+    SessionLimits, TemplateKey, shown,
 };
-use sandbox_storage::{Details, RefName, SessionInfo, Store};
-use serde_json::json;
+use sandbox_storage::{Details, Store};
 
-use crate::arguments::{Create, Exec, Rm, Session};
+use crate::arguments::Session;
 use crate::config::Host;
-use crate::drive::{command, drive};
+use crate::ids;
 use crate::output::Output;
 use crate::record::Record;
-use crate::run::{count, exit_json, folder, holder, on_thread, open, template_of};
-use crate::signals::Signals;
-use crate::{copy, exit, ids};
+use crate::thread::on_thread;
 
-pub(crate) async fn run(host: &Host, command: Session, output: &Output) -> Result<u8> {
+/// How long a session that nobody removes is kept.
+const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// What one copy may move: what an ingest may read, as an archive.
+const FILE_LIMITS: FileLimits = FileLimits {
+    max_read_bytes: 1 << 20,
+    max_write_bytes: 1 << 20,
+    max_stream_bytes: 64 << 30,
+    max_entries: 1_000_000,
+};
+
+pub(crate) async fn run(host: &Host, command: Session, output: Output) -> Result<u8> {
     match command {
-        Session::Create(arguments) => create(host, arguments, *output).await,
-        Session::List => list(host, *output).await,
-        Session::Exec(arguments) => exec(host, arguments, *output).await,
-        Session::Cp(arguments) => copy::run(host, arguments, *output).await,
-        Session::Rm(arguments) => rm(host, arguments, *output).await,
+        Session::Create(arguments) => create::run(host, arguments, output).await,
+        Session::List => list::run(host, output).await,
+        Session::Exec(arguments) => exec::run(host, arguments, output).await,
+        Session::Cp(arguments) => cp::run(host, arguments, output).await,
+        Session::Rm(arguments) => rm::run(host, arguments, output).await,
     }
 }
 
-async fn create(host: &Host, arguments: Create, output: Output) -> Result<u8> {
-    let signals = Signals::watch()?;
-    let folder = folder(arguments.dir.as_deref())?;
-    let record = Record::new(&arguments.make, &folder)?;
-    let policy = record.resolve()?;
-    let backend = host.backend_for(&record)?;
-    let template = match &arguments.template {
-        Some(name) => {
-            let (store, name) = (backend.store().clone(), RefName::new(name)?);
-            on_thread(move || store.read_ref(&name))
-                .await?
-                .ok_or_else(|| {
-                    SandboxError::new(
-                        ErrorCode::NotFound,
-                        format!(
-                            "there is no template {}",
-                            shown(arguments.template.as_deref().unwrap_or_default())
-                        ),
-                    )
-                    .with_hint("`sandbox template list` shows them")
-                })?
-        }
-        None => template_of(&backend, &folder, &arguments.ingest, &signals, output).await?,
-    };
-    signals.check()?;
-    let handle = open(&backend, template, policy, &record, &[]).await?;
-    let id = handle.session().id();
-    handle.stop().await?;
-    output.result(
-        &json!({ "session_id": id, "template_key": template }),
-        || format!("{id}\n"),
-    );
-    Ok(0)
-}
-
-async fn list(host: &Host, output: Output) -> Result<u8> {
-    let store = host.backend()?.store().clone();
-    let sessions = on_thread(move || store.list_sessions()).await?;
-    output.result(&sessions, || {
-        if sessions.is_empty() {
-            return "no sessions\n".to_owned();
-        }
-        let mut text = format!(
-            "{:14}{:14}{:8}{:10}{}\n",
-            "SESSION", "TEMPLATE", "AGE", "EXPIRES", "STATE"
-        );
-        for session in &sessions {
-            text += &row(session);
-        }
-        text
-    });
-    Ok(0)
-}
-
-fn row(session: &SessionInfo) -> String {
-    let id = ids::short(&session.session_id);
-    let state = match (session.held, session.dirty) {
-        (true, _) => "in use",
-        (false, true) => "its last owner died",
-        (false, false) => "at rest",
-    };
-    match &session.details {
-        Details::Known {
-            template_key,
-            created,
-            expires,
-            ..
-        } => {
-            let template = template_key.to_string();
-            let now = now();
-            let left = expires.map_or_else(
-                || "never".to_owned(),
-                |expires| format!("in {}", span(expires - now)),
-            );
-            format!(
-                "{id:14}{:14}{:8}{left:10}{state}\n",
-                &template[..ids::SHOWN_DIGITS],
-                span(now - created)
-            )
-        }
-        Details::Damaged(why) => format!("{id:14}damaged: {}\n", shown(why)),
-    }
-}
-
-fn now() -> i64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
-    i64::try_from(since).unwrap_or(i64::MAX)
-}
-
-/// A span in its largest unit.
-fn span(seconds: i64) -> String {
-    match seconds.max(0) {
-        seconds @ 0..60 => format!("{seconds}s"),
-        seconds @ 60..3600 => format!("{}m", seconds / 60),
-        seconds @ 3600..86_400 => format!("{}h", seconds / 3600),
-        seconds => format!("{}d", seconds / 86_400),
-    }
-}
-
-async fn exec(host: &Host, arguments: Exec, output: Output) -> Result<u8> {
-    let command = command(&arguments.bounds, &arguments.line.line)?;
-    let mut signals = Signals::watch()?;
-    let handle = reopen(host, &arguments.id, &arguments.line.line).await?;
-    let session = handle.session();
-    let ended = drive(&*session, command, &mut signals, output).await;
-    let stopped = handle.stop().await;
-    let code = match &ended {
-        Ok(finished) => {
-            if output.is_json() {
-                output.event(&json!({
-                    "event": "result",
-                    "session_id": session.id(),
-                    "exit": exit_json(&finished.exit),
-                    "wall_ms": u64::try_from(finished.wall.as_millis()).unwrap_or(u64::MAX),
-                    "denials": finished.denials,
-                }));
-            }
-            if let Exit::BadCwd(_) | Exit::NotFound | Exit::NotExecutable(_) = finished.exit {
-                output.note(&format!(
-                    "sandbox: {}: {}",
-                    shown(&arguments.line.line[0]),
-                    finished.exit
-                ));
-            }
-            exit::of_exit(&finished.exit)
-        }
-        Err(error) => {
-            output.error(error);
-            let signal = signals.received().first;
-            signal.map_or_else(
-                || exit::of_error(error),
-                |number| exit::of_exit(&Exit::Signalled(number)),
-            )
-        }
-    };
-    match stopped {
-        Ok(()) => Ok(code),
-        // The command's own end comes first (ERR-4).
-        Err(error) => {
-            output.error(&error);
-            Ok(if code == 0 { exit::OURS } else { code })
-        }
-    }
+/// A fresh session of a template.
+pub(crate) async fn open(
+    backend: &BwrapBackend,
+    template: TemplateKey,
+    policy: Policy,
+    record: &Record,
+    line: &[String],
+) -> Result<Arc<BwrapHandle>> {
+    let mut options = OpenOptions::default();
+    options.expires = Some(KEPT_FOR);
+    options.holder = holder(line);
+    options.record = Some(record.to_bytes()?);
+    backend
+        .open(CreateRequest::fresh(template).policy(policy), options)
+        .await
 }
 
 /// Owns a session that is there, with all that it was made with.
-pub(crate) async fn reopen(host: &Host, id: &str, line: &[String]) -> Result<Arc<BwrapHandle>> {
+async fn reopen(host: &Host, id: &str, line: &[String]) -> Result<Arc<BwrapHandle>> {
     let store = host.backend()?.store().clone();
     let written = id.to_owned();
     let (saved, record) = on_thread(move || {
@@ -200,8 +85,15 @@ pub(crate) async fn reopen(host: &Host, id: &str, line: &[String]) -> Result<Arc
     let backend = host.backend_for(&record)?;
     let mut options = OpenOptions::default();
     options.holder = holder(line);
+    let limits = SessionLimits {
+        files: FILE_LIMITS,
+        ..SessionLimits::default()
+    };
     backend
-        .open(CreateRequest::resume(saved).policy(policy), options)
+        .open(
+            CreateRequest::resume(saved).policy(policy).limits(limits),
+            options,
+        )
         .await
 }
 
@@ -226,7 +118,11 @@ fn saved_state(store: &Store, written: &str) -> Result<SavedState> {
         Some(Details::Damaged(why)) => Err(SandboxError::new(
             ErrorCode::Storage,
             format!("the session {} is damaged: {}", ids::short(&id), shown(why)),
-        )),
+        )
+        .with_hint(format!(
+            "remove it: `sandbox session rm {}`",
+            ids::short(&id)
+        ))),
         None => Err(SandboxError::new(
             ErrorCode::NotFound,
             "the session has just been removed",
@@ -234,41 +130,23 @@ fn saved_state(store: &Store, written: &str) -> Result<SavedState> {
     }
 }
 
-async fn rm(host: &Host, arguments: Rm, output: Output) -> Result<u8> {
-    let store = host.backend()?.store().clone();
-    let removed = on_thread(move || {
-        let known: Vec<SessionId> = store
-            .list_sessions()?
-            .iter()
-            .map(|session| session.session_id)
-            .collect();
-        // All names are understood before anything is removed.
-        let mut ids = arguments
-            .ids
-            .iter()
-            .map(|written| ids::find(&known, written))
-            .collect::<Result<Vec<_>>>()?;
-        ids.sort_unstable();
-        ids.dedup();
-        for id in &ids {
-            store.delete_session(id)?;
-        }
-        Ok(ids)
-    })
-    .await?;
-    output.result(&json!({ "removed": removed }), || {
-        format!("{} removed\n", count(removed.len(), "session", "sessions"))
-    });
-    Ok(0)
+/// What another owner is told about this one. Arguments may hold secrets: only the name.
+fn holder(line: &[String]) -> String {
+    line.first().map_or_else(
+        || "sandbox".to_owned(),
+        |name| format!("sandbox … -- {}", shown(name)),
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    // ERR-3: whoever asks for a session in use sees no argument.
     #[test]
-    fn spans_have_one_unit() {
-        let spans = [-5, 59, 60, 3599, 3600, 86_399, 604_800].map(span);
-        assert_eq!(spans, ["0s", "59s", "1m", "59m", "1h", "23h", "7d"]);
+    fn err_3_a_holder_is_named_without_its_arguments() {
+        let line = ["curl".to_owned(), "--token=hunter2".to_owned()];
+        assert_eq!(holder(&line), "sandbox … -- \"curl\"");
+        assert_eq!(holder(&[]), "sandbox");
     }
 }

@@ -66,8 +66,5 @@ impl Signals {
 }
 
 pub(crate) fn interrupted(number: i32) -> SandboxError {
-    SandboxError::new(
-        ErrorCode::Cancelled,
-        format!("signal {number} came before the command had started"),
-    )
+    SandboxError::new(ErrorCode::Cancelled, format!("signal {number} came first"))
 }
