@@ -221,3 +221,6 @@ impl Files {
 fn stopped() -> SandboxError {
     SandboxError::new(ErrorCode::Stopped, "the session was stopped")
 }
+
+#[cfg(test)]
+mod tests;
