@@ -4,6 +4,8 @@
 
 mod backend;
 mod confinement;
+mod contract;
+mod contract;
 mod faults;
 mod helper;
 mod host;
