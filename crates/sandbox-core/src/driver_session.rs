@@ -240,7 +240,8 @@ impl Session for DriverSession {
         }
         let (permit, snapshot) = self.gate.admit(at)?;
         let bounds = self.limits.command.apply(&command);
-        self.driver
+        let started = self
+            .driver
             .start(Start {
                 command,
                 bounds,
@@ -249,7 +250,9 @@ impl Session for DriverSession {
                 permit,
                 cancel,
             })
-            .await
+            .await;
+        // What fails because the session is going fails for that reason (SPEC OWN-2).
+        started.or_else(|error| self.gate.check_active().and(Err(error)))
     }
 
     async fn set_network_policy(&self, policy: Policy, when: When) -> Result<()> {

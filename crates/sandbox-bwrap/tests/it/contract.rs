@@ -14,4 +14,4 @@ async fn subject() -> Subject {
     Subject::keeping(Arc::new(backend) as Arc<dyn Backend>, state)
 }
 
-sandbox_testkit::contract_tests!(subject());
+sandbox_testkit::contract_tests!(subject().await);

@@ -5,7 +5,6 @@
 mod backend;
 mod confinement;
 mod contract;
-mod contract;
 mod faults;
 mod helper;
 mod host;
