@@ -29,6 +29,7 @@ usage: cargo xtask COMMAND
   setup        what the host needs: bubblewrap and a few tools; nothing twice
   helper       builds the static helper and prints its path
   layers       checks that no crate knows what it must not
+  fresh-clone  the demo in a fresh clone, as an ordinary user
 ";
 
 /// What a step gives: nothing, or why it failed.
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         ["setup"] => setup::run_all(),
         ["helper"] => helper::build().map(|path| println!("{}", path.display())),
         ["layers"] => layers::run(),
+        ["fresh-clone"] => fresh::run_all(),
         // For this program itself: see the module.
         ["supervise", line @ ..] => match supervise::run(line) {
             Ok(code) => return code,
