@@ -106,6 +106,12 @@ fn hint(cause: &Cause) -> Option<String> {
     let text = match cause {
         Cause::SetUp(failure) => return step_hint(*failure),
         Cause::Bubblewrap { words } => return words_hint(words),
+        Cause::Executable { what, .. } if *what == "bubblewrap" => {
+            "install the package `bubblewrap`, or name an executable that only root can change"
+        }
+        Cause::Executable { .. } => {
+            "name the helper that was built with this program, where only you and root can change it"
+        }
         Cause::Mismatch { .. } => {
             "install the program and its helper from the same build: `cargo install` brings both"
         }
