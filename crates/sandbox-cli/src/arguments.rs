@@ -8,14 +8,33 @@ use serde::{Deserialize, Serialize};
 
 use crate::duration;
 
-/// Shown below the help of what runs a command.
+/// Shown below the help of `exec`.
 const EXIT_CODES: &str = "\
 Exit codes:
   the command's own, or
-  124  it ran longer than --timeout
-  125  the sandbox itself failed, or a bound other than the deadline was passed
-  126  the command is there and can't be executed
-  127  the command was not found
+  124    it ran longer than --timeout
+  125    the sandbox itself failed, or a bound other than the deadline was passed
+  126    the command is there and can't be executed
+  127    the command was not found
+  128+n  signal n ended it";
+
+/// The heading of what every subcommand takes.
+const EVERYWHERE: &str = "Options of every subcommand";
+
+/// Shown below the help of `run`.
+const RUN_NOTES: &str = "\
+Examples:
+  sandbox run -- cargo test
+  sandbox run --rm --timeout 5m -- npm test
+  sandbox run --env TOKEN --exclude '*.log' -- sh -c 'make && make install'
+  sandbox run --json -- python3 script.py < input
+
+Exit codes:
+  the command's own, or
+  124    it ran longer than --timeout
+  125    the sandbox itself failed, or a bound other than the deadline was passed
+  126    the command is there and can't be executed
+  127    the command was not found
   128+n  signal n ended it";
 
 /// Runs commands that you need not trust, in a private copy of a project.
@@ -33,10 +52,10 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) global: Global,
     /// Write JSON to standard output: one value, or for `run` and `exec` one event a line.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = EVERYWHERE)]
     pub(crate) json: bool,
     /// Write what happens inside the program to standard error.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = EVERYWHERE)]
     pub(crate) verbose: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -59,23 +78,22 @@ pub(crate) struct Global {
     ///
     /// By default $XDG_STATE_HOME/sandbox, ~/.local/state/sandbox, or for root
     /// /var/lib/sandbox.
-    #[arg(long, global = true, value_name = "PATH", hide_short_help = true)]
+    #[arg(long, global = true, value_name = "PATH", help_heading = EVERYWHERE, hide_short_help = true)]
     pub(crate) state_dir: Option<PathBuf>,
     /// The program sandbox-helper [env: SANDBOX_HELPER]
     ///
     /// By default beside this program, or in ../libexec/sandbox/.
-    #[arg(long, global = true, value_name = "PATH", hide_short_help = true)]
+    #[arg(long, global = true, value_name = "PATH", help_heading = EVERYWHERE, hide_short_help = true)]
     pub(crate) helper: Option<PathBuf>,
     /// bubblewrap [env: SANDBOX_BWRAP]
     ///
     /// By default /usr/bin/bwrap, or the first on PATH.
-    #[arg(long, global = true, value_name = "PATH", hide_short_help = true)]
+    #[arg(long, global = true, value_name = "PATH", help_heading = EVERYWHERE, hide_short_help = true)]
     pub(crate) bubblewrap: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a command in a private copy of the current folder
     Run(Run),
     /// Sessions: workspaces that stay after their command has ended
     #[command(subcommand)]
@@ -91,10 +109,12 @@ pub(crate) enum Command {
 
 /// Run a command in a private copy of the current folder.
 ///
-/// All of the folder goes in, ignored files too. A session that the command changed is
-/// kept for 7 days, one without changes is removed.
+/// All of the folder goes in, ignored files too; nothing of it is written. There is no
+/// network, and neither a deadline nor an output limit unless asked for. What the command
+/// changed is listed at its end: a session with changes is kept for 7 days, one without is
+/// removed.
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES)]
+#[command(after_help = RUN_NOTES)]
 pub(crate) struct Run {
     /// The folder that is copied, instead of the current one
     #[arg(long, value_name = "PATH")]
@@ -176,7 +196,6 @@ pub(crate) enum Session {
     List,
     /// Run a command in a session
     Exec(Exec),
-    /// Copy a file or folder into a session or out of it
     Cp(Cp),
     /// Remove sessions
     Rm(Rm),

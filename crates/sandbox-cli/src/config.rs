@@ -62,7 +62,7 @@ impl Host {
 
     /// A backend without anything of the host's but the system.
     pub(crate) fn backend(&self) -> Result<BwrapBackend> {
-        BwrapBackend::new(self.base.clone())
+        made(BwrapBackend::new(self.base.clone()))
     }
 
     /// A backend whose sessions see what the record names.
@@ -78,8 +78,16 @@ impl Host {
                     .add_to(&mut config),
             }
         }
-        BwrapBackend::new(config)
+        made(BwrapBackend::new(config))
     }
+}
+
+/// What fails before there is a session has a next command in any case (CLI-4).
+fn made(backend: Result<BwrapBackend>) -> Result<BwrapBackend> {
+    backend.map_err(|error| match error.hint() {
+        Some(_) => error,
+        None => error.with_hint("`sandbox doctor` shows what this host lacks, and how to mend it"),
+    })
 }
 
 /// A word for a shell.

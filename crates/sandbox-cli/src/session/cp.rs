@@ -34,6 +34,8 @@ impl Place {
                 .bytes()
                 .all(|digit| digit.is_ascii_digit() || (b'a'..=b'f').contains(&digit))
         {
+            // As scp has it: nothing after the colon is the top folder.
+            let path = if path.is_empty() { "." } else { path };
             return Self::Session {
                 id: id.to_owned(),
                 path: path.to_owned(),
@@ -163,7 +165,7 @@ mod tests {
             path: path.to_owned(),
         };
         assert_eq!(Place::parse("ab12:src/x"), session("ab12", "src/x"));
-        assert_eq!(Place::parse("ab12:"), session("ab12", ""));
+        assert_eq!(Place::parse("ab12:"), session("ab12", "."));
         for host in ["src/x", "./ab12:x", "abc:x", "AB12:x", "/ab12:x", "."] {
             assert_eq!(Place::parse(host), Place::Host(host.into()), "{host}");
         }

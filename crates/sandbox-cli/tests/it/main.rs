@@ -2,5 +2,13 @@
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a test that fails here says where")]
 
+mod copy;
+mod events;
 mod helper;
+mod place;
+mod refusals;
 mod run;
+mod sessions;
+mod signals;
+mod streams;
+mod words;

@@ -2,59 +2,9 @@
 
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 
-use tempfile::TempDir;
-
-use crate::helper;
-
-/// A project folder and a state folder of its own.
-struct Place {
-    root: TempDir,
-}
-
-impl Place {
-    fn new() -> Self {
-        let root = tempfile::tempdir().unwrap();
-        fs::create_dir(root.path().join("project")).unwrap();
-        fs::write(root.path().join("project/greeting"), "hello\n").unwrap();
-        Self { root }
-    }
-
-    fn project(&self) -> PathBuf {
-        self.root.path().join("project")
-    }
-
-    fn sandbox(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sandbox"));
-        command
-            .args(arguments)
-            .current_dir(self.project())
-            .stdin(Stdio::null());
-        command.env("SANDBOX_STATE_DIR", self.root.path().join("state"));
-        command.env("SANDBOX_HELPER", helper::path());
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.sandbox(arguments).output().unwrap()
-    }
-
-    fn sh(&self, script: &str) -> Output {
-        self.run(&["run", "--", "sh", "-c", script])
-    }
-
-    fn sessions(&self) -> usize {
-        let listed = self.run(&["session", "list", "--json"]);
-        let sessions: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
-        sessions.as_array().unwrap().len()
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
+use crate::place::{Place, text};
 
 // CLI-1: codes are passed through, and each outcome has its own.
 #[test]
@@ -121,7 +71,7 @@ fn cli_1_keep_and_rm_decide() {
 #[test]
 fn cli_1_stdin_is_passed_on() {
     let place = Place::new();
-    let input = place.root.path().join("input");
+    let input = place.path().join("input");
     fs::write(&input, vec![b'x'; 3 << 20]).unwrap();
     let output = place
         .sandbox(&["run", "--", "wc", "-c"])
@@ -174,7 +124,7 @@ fn path_5_odd_names_go_in_and_are_shown_escaped() {
 #[test]
 fn pol_1_an_allow_list_is_unavailable_until_there_is_a_broker() {
     let place = Place::new();
-    let policy = place.root.path().join("policy.toml");
+    let policy = place.path().join("policy.toml");
     fs::write(&policy, "[[allow]]\norigin = \"https://example.com\"\n").unwrap();
     let output = place.run(&["run", "--policy", policy.to_str().unwrap(), "--", "true"]);
     assert_eq!(output.status.code(), Some(125));
