@@ -27,7 +27,7 @@ pub const PAUSE: &str = "sleep 0.2";
 /// Writes `$1` zero bytes to standard output and `$2` to standard error.
 pub const ZEROS: &str = r#"head -c "$1" /dev/zero; head -c "$2" /dev/zero >&2"#;
 /// Writes `$1` zero bytes, then the file `done`.
-pub const ZEROS_THEN_FILE: &str = r#"head -c "$1" /dev/zero; printf x > done"#;
+pub const ZEROS_THEN_FILE: &str = r#"head -c "$1" /dev/zero && printf x > done"#;
 /// Leaves a child behind that holds both streams open.
 pub const ORPHAN: &str = "sleep 600 & printf begun";
 /// Answers signal 15 with a word and exit code 3.
