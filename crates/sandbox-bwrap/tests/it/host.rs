@@ -170,7 +170,10 @@ impl Program {
         open(folder.path(), 0o755);
         let copy = |from: &Path, name: &str| {
             let to = folder.path().join(name);
-            std::fs::copy(from, &to).unwrap();
+            // By another process: what a test beside this one forks would hold the copy open for
+            // writing until it executes, and the copy could not be executed (ETXTBSY).
+            let copied = Command::new("cp").args([from, &to]).status().unwrap();
+            assert!(copied.success());
             open(&to, 0o755);
             to
         };
