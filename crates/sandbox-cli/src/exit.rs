@@ -25,7 +25,8 @@ pub(crate) fn of_usage(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Of a command that was started, or should have been; `signal` is what the program got meanwhile.
+/// Of a command that has ended, or of what failed before it; `signal` is what the program
+/// got first.
 ///
 /// A command that answers a signal by an exit of its own has the word. One that a signal
 /// ended, ours or the one passed on, is shown as ended by the latter.
@@ -46,7 +47,7 @@ pub(crate) fn of_ended(ended: &Result<Finished>, signal: Option<i32>) -> u8 {
 }
 
 /// Of everything else: the deadline is the one limit with a code of its own.
-pub(crate) fn of_error(error: &SandboxError) -> u8 {
+fn of_error(error: &SandboxError) -> u8 {
     let is_deadline =
         error.code() == ErrorCode::Limit && error.refusal().rule.as_deref() == Some("deadline");
     if is_deadline { DEADLINE } else { OURS }

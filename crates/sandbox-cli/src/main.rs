@@ -66,7 +66,7 @@ fn main() -> ExitCode {
         let _ = output.event(&value);
     }
     output.error(&error);
-    ExitCode::from(exit::of_error(&error))
+    ExitCode::from(exit::of_ended(&Err(error), signals::first()))
 }
 
 async fn dispatch(arguments: Arguments, output: Output) -> sandbox_core::Result<u8> {

@@ -1,8 +1,18 @@
 //! Signals to the program, passed on to the command.
 
+use std::sync::OnceLock;
+
 use sandbox_core::{ErrorCode, Result, SandboxError};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+
+/// The first signal that this process got while it watched for them.
+static FIRST: OnceLock<i32> = OnceLock::new();
+
+/// The first signal that this process got while it watched for them.
+pub(crate) fn first() -> Option<i32> {
+    FIRST.get().copied()
+}
 
 /// What has come so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,6 +43,7 @@ impl Signals {
                     _ = terminate.recv() => 15,
                     _ = hangup.recv() => 1,
                 };
+                FIRST.get_or_init(|| number);
                 sender.send_modify(|received| {
                     received.first.get_or_insert(number);
                     received.count += 1;

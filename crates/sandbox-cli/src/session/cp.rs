@@ -171,6 +171,21 @@ mod tests {
         }
     }
 
+    // CLI-1: a copy that takes for ever can be ended, and one that is done is done.
+    #[tokio::test]
+    async fn cli_1_a_signal_ends_a_copy() {
+        let mut signals = Signals::watch().unwrap();
+        let done = unless_interrupted(&mut signals, async { Ok(1) }).await;
+        assert_eq!(done.unwrap(), 1);
+        // Caught by this process's own watch.
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::HUP)
+            .unwrap();
+        let copy = std::future::pending::<Result<()>>();
+        let error = unless_interrupted(&mut signals, copy).await.unwrap_err();
+        assert_eq!(error.code(), ErrorCode::Cancelled);
+        assert_eq!(signals.received().first, Some(1));
+    }
+
     // CLI-2
     #[test]
     fn cli_2_a_path_is_split_into_folder_and_name() {

@@ -105,6 +105,37 @@ fn cli_1_a_run_collects_what_is_expired() {
     assert_eq!(place.sessions(), 0);
 }
 
+// CLI-1, STO-2: what runs left behind is collected by a later one, once it has been of no use
+// for a while.
+#[test]
+fn cli_1_a_run_collects_what_runs_left() {
+    let place = Place::new();
+    let keys = || -> Vec<String> {
+        let templates = place.json(&["template", "list"]);
+        let keys = templates.as_array().unwrap().iter();
+        keys.map(|template| template["template_key"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    place.sh("true");
+    let first = keys().pop().unwrap();
+    fs::write(place.project().join("greeting"), "changed\n").unwrap();
+    place.sh("true");
+    assert_eq!(keys().len(), 2, "the first may be in use by now");
+
+    let folder = place.state().join("templates").join(&first);
+    let meta = folder.join("meta.json");
+    let mut record: Value = serde_json::from_slice(&fs::read(&meta).unwrap()).unwrap();
+    record["created"] = 1.into();
+    fs::write(&meta, serde_json::to_vec(&record).unwrap()).unwrap();
+    for entry in fs::read_dir(&folder).unwrap() {
+        let file = fs::File::open(entry.unwrap().path()).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH).unwrap();
+    }
+    place.sh("true");
+    assert_eq!(keys().len(), 1);
+    assert!(!keys().contains(&first));
+}
+
 // CLI-4: the next command works as it is shown.
 #[test]
 fn cli_4_the_next_command_works() {

@@ -95,6 +95,26 @@ fn proc_8_a_signal_ends_a_run_that_nobody_reads() {
     assert_eq!(place.sessions(), 0);
 }
 
+// CLI-1: nothing has begun yet, and nothing is left.
+#[test]
+fn cli_1_a_signal_ends_the_copying_of_the_folder() {
+    let place = Place::new();
+    let large = std::fs::File::create(place.project().join("large")).unwrap();
+    // It takes seconds to read.
+    large.set_len(3 << 30).unwrap();
+    let running = Running::start(&mut place.sandbox(&["run", "--", "sleep", "60"]));
+    while !place.state().join("staging").exists() {
+        std::thread::yield_now();
+    }
+    running.signal(Signal::INT);
+    let output = running.end();
+    assert_eq!(output.status.code(), Some(130));
+    let words = text(&output.stderr);
+    assert!(words.contains("SANDBOX_CANCELLED"), "{words}");
+    assert_eq!(place.sessions(), 0);
+    assert_eq!(place.json(&["template", "list"]), serde_json::json!([]));
+}
+
 // CLI-1: a program is told of the signal, too.
 #[test]
 fn cli_1_a_signal_is_in_the_result() {
