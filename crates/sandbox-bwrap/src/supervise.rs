@@ -148,8 +148,14 @@ impl<C: Child> Task<C> {
     {
         let deadline = self.bounds.deadline.map(|after| self.started + after);
         let budget = streams::budget(self.bounds.max_output_bytes);
-        let feeding = feed(pipes.stdin, stdin);
-        let pumping = pump(pipes.stdout, pipes.stderr, chunks, &budget);
+        // The reading ends close after the kill: a closed pipe would let the command go on.
+        let Pipes {
+            stdin: input,
+            mut stdout,
+            mut stderr,
+        } = pipes;
+        let feeding = feed(input, stdin);
+        let pumping = pump(&mut stdout, &mut stderr, chunks, &budget);
         tokio::pin!(feeding, pumping);
 
         let (mut fed, mut pumped, mut exit) = (false, false, None);
