@@ -62,7 +62,7 @@ pub(super) fn path(written: &str) -> WorkspacePath {
 pub(super) fn small_tree() -> Vec<TemplateFile> {
     vec![
         TemplateFile::file(path("greeting"), "hello"),
-        TemplateFile::executable(path("sub/run"), "#!/bin/sh\nprintf ran\n"),
+        TemplateFile::executable(path("sub/run"), format!("#!/bin/sh\n{}", script::RAN)),
         TemplateFile::file(path("sub/here"), "there"),
         TemplateFile::directory(path("empty")),
         TemplateFile::symlink(path("inner"), "sub/here"),

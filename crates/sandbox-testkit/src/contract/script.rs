@@ -52,8 +52,13 @@ pub const WATCH: &str = "printf begun; cat alive";
 /// Holds the FIFO `alive` open, with a child of its own, and lives on.
 pub const HOLD: &str = "exec 3>alive; sleep 600 & printf begun; exec sleep 600";
 
+/// Succeeds.
+pub const TRUE: &str = ":";
+/// What the executable of the small tree does.
+pub const RAN: &str = "printf ran\n";
+
 /// All of them.
-pub const ALL: [&str; 23] = [
+pub const ALL: [&str; 24] = [
     ECHO,
     BOTH,
     EXIT,
@@ -76,12 +81,9 @@ pub const ALL: [&str; 23] = [
     ENVIRONMENT,
     WATCH,
     HOLD,
-    // The one command of the suite that is no script's business but the shell's own.
     TRUE,
+    RAN,
 ];
-
-/// Succeeds.
-pub const TRUE: &str = ":";
 
 /// A script with its arguments, still to be bounded or placed.
 pub fn builder(script: &str, arguments: &[&str]) -> CommandBuilder {
