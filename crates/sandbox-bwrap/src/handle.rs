@@ -76,6 +76,21 @@ impl BwrapHandle {
     }
 }
 
+impl Drop for BwrapHandle {
+    /// Gives the session up as a crash would, whoever still holds it or a process of it.
+    /// Without a runtime nothing of it runs any more.
+    fn drop(&mut self) {
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let life = Arc::clone(&self.life);
+            runtime.spawn(async move {
+                if let Err(error) = life.stop().await {
+                    tracing::warn!(%error, "a session whose handle was dropped did not stop");
+                }
+            });
+        }
+    }
+}
+
 #[async_trait]
 impl Handle for BwrapHandle {
     fn session(&self) -> Arc<dyn Session> {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use sandbox_bwrap::{BwrapBackend, Config};
 use sandbox_core::{
-    Backend, Command, CreateRequest, ErrorCode, Exit, Grade, Handle, Policy, Restriction, Standing,
-    TemplateFile, TemplateFiles, TemplateId, TemplateKey, TemplateSource, WorkspacePath,
+    Backend, Command, CreateRequest, ErrorCode, Exit, Grade, Handle, Policy, Restriction,
+    SpawnOptions, Standing, TemplateFile, TemplateFiles, TemplateId, TemplateKey, TemplateSource,
+    WorkspacePath,
 };
 use tempfile::TempDir;
 
@@ -122,4 +123,30 @@ async fn pol_1_a_policy_that_nothing_enforces_is_unavailable() {
     assert_eq!(error.code(), ErrorCode::Unavailable);
     assert!(error.to_string().contains("broker"), "{error}");
     assert!(bench.backend.store().list_sessions().unwrap().is_empty());
+}
+
+// STO-5, OWN-3: a dropped handle gives the session up, whoever still holds a part of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn sto_5_a_session_does_not_outlive_its_handle() {
+    let bench = Bench::new();
+    let handle = bench.session().await;
+    let saved = handle.capture_state().await.unwrap();
+    let session = handle.session();
+    let process = session
+        .spawn(sh("sleep 25"), SpawnOptions::default())
+        .await
+        .unwrap();
+    drop(handle);
+    assert_eq!(process.wait().await.unwrap_err().code(), ErrorCode::Stopped);
+    let again = loop {
+        match bench
+            .backend
+            .create(CreateRequest::resume(saved.clone()))
+            .await
+        {
+            Err(error) if error.code() == ErrorCode::Busy => tokio::task::yield_now().await,
+            created => break created.unwrap(),
+        }
+    };
+    again.delete().await.unwrap();
 }
