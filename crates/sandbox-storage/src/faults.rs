@@ -582,3 +582,30 @@ fn stg_7_a_swap_at_any_point_of_an_ingest() {
         assert!(!blob.exists(), "call {at}");
     }
 }
+
+// STC-19: a file that never keeps still is named, whatever its size, and nothing is published.
+#[test]
+fn stc_19_a_file_that_never_keeps_still_is_named() {
+    let _alone = alone();
+    for size in [0, 100, (1 << 20) + 1] {
+        let folder = tempfile::tempdir().unwrap();
+        let project = folder.path().join("project");
+        fs::create_dir(&project).unwrap();
+        let file = project.join("busy.log");
+        fs::write(&file, vec![b'x'; size]).unwrap();
+        let store = open(&folder.path().join("state")).unwrap();
+        let host = HostFolder::open(&project).unwrap();
+        let plan = Plan::acting_always(move || {
+            use std::io::Write as _;
+            let mut open = fs::OpenOptions::new().append(true).open(&file).unwrap();
+            open.write_all(b"line\n").unwrap();
+        });
+        let id = TemplateId::new("t").unwrap();
+        let error = plan
+            .run(|| store.ingest(&backend(), &id, &host, &IngestOptions::default()))
+            .unwrap_err();
+        assert_eq!(error.code(), ErrorCode::Busy, "{error:?}");
+        assert!(error.to_string().contains("busy.log"), "{error}");
+        assert!(store.list_templates().unwrap().is_empty());
+    }
+}

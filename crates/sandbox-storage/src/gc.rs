@@ -11,13 +11,13 @@ use crate::digest::Digest;
 use crate::error::{Cause, Context as _};
 use crate::layout;
 use crate::manifest::Node;
-use crate::record::{self, Record};
+use crate::reap;
+use crate::record;
 use crate::reference::{self, RefName};
 use crate::session;
 use crate::store::{Inner, Store};
 use crate::sys::{self, Errno, Lock, Open};
 use crate::template::{self, Template, seconds};
-use crate::{lease, reap};
 
 /// What a collection takes.
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +96,7 @@ fn gc(store: &Arc<Inner>, options: &GcOptions) -> crate::error::Result<GcReport>
 
     let now = seconds(options.now);
     for (id, record) in &sessions {
-        if is_expired(record, now) && expire(store, id, now)? {
+        if record.is_expired(now) && session::expire(store, id, now)? {
             report.sessions.push(*id);
         }
     }
@@ -119,26 +119,6 @@ fn gc(store: &Arc<Inner>, options: &GcOptions) -> crate::error::Result<GcReport>
     }
     reap::trash(store, None)?;
     Ok(report)
-}
-
-fn is_expired(record: &Record, now: i64) -> bool {
-    record.expires.is_some_and(|expires| expires <= now)
-}
-
-/// Removes a session that expired, unless someone owns it or has just taken it up.
-fn expire(store: &Arc<Inner>, id: &SessionId, now: i64) -> crate::error::Result<bool> {
-    if lease::is_held(store, id)? {
-        return Ok(false);
-    }
-    // The record may have been replaced since it was read; it decides, not the memory of it.
-    if !record::read(store, id)?.is_some_and(|record| is_expired(&record, now)) {
-        return Ok(false);
-    }
-    match session::delete(store, id) {
-        Ok(()) => Ok(true),
-        Err(Cause::Busy { .. }) => Ok(false),
-        Err(cause) => Err(cause),
-    }
 }
 
 /// Removes a ref that expired, under the lock that set_ref shares.

@@ -174,12 +174,23 @@ pub(crate) fn is_held(store: &Inner, id: &SessionId) -> Result<bool> {
         Err(Errno::NOENT) => return Ok(false),
         Err(errno) => return Err(Cause::Store(what(), errno)),
     };
-    match sys::lock(&file, Lock::TryShare) {
-        Ok(()) => Ok(false),
-        Err(Errno::WOULDBLOCK) => Ok(true),
-        Err(errno) => Err(Cause::Store(what(), errno)),
+    for _ in 0..MAX_LOOKS {
+        match sys::lock(&file, Lock::TryShare) {
+            Ok(()) => return Ok(false),
+            Err(Errno::WOULDBLOCK) => {}
+            Err(errno) => return Err(Cause::Store(what(), errno)),
+        }
+        if read_holder(store, id).is_some_and(|holder| lives(holder.pid)) {
+            break;
+        }
+        // As for one who wants it: perhaps just a fork.
+        std::thread::sleep(WAIT_STEP);
     }
+    Ok(true)
 }
+
+/// How often a lease is looked at that nobody living says they hold.
+const MAX_LOOKS: u32 = 6;
 
 /// Takes the lock, or says who has it.
 ///

@@ -76,6 +76,11 @@ impl Record {
         }
     }
 
+    /// Whether its time is over at this moment, in seconds since 1970.
+    pub(crate) fn is_expired(&self, now: i64) -> bool {
+        self.expires.is_some_and(|expires| expires <= now)
+    }
+
     /// Refuses a saved state that differs from the record, naming the field.
     pub(crate) fn check(&self, saved: &SavedState) -> Result<()> {
         let fields = [

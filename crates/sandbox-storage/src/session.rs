@@ -24,7 +24,7 @@ mod resume;
 
 pub use list::{Details, SessionInfo};
 pub use make::SessionOptions;
-pub(crate) use remove::delete;
+pub(crate) use remove::expire;
 
 /// A session that this process owns.
 ///

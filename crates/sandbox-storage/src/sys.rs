@@ -357,7 +357,7 @@ pub(crate) fn lock_alone_soon(file: impl AsFd) -> Result<()> {
 }
 
 const LOCK_TRIES: u32 = 8;
-const LOCK_STEP: std::time::Duration = std::time::Duration::from_millis(4);
+const LOCK_STEP: std::time::Duration = std::time::Duration::from_millis(2);
 
 pub(crate) fn sync(file: impl AsFd) -> Result<()> {
     gate!("fsync");

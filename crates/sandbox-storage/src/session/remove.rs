@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use sandbox_core::SessionId;
 
-use crate::erase;
 use crate::error::{Cause, Context as _, Result};
 use crate::layout;
 use crate::lease::{self, Lease};
 use crate::store::{Inner, Store, random_name};
 use crate::sys::{self, Errno};
+use crate::{erase, record};
 
 impl Store {
     /// Removes a session for good; that it is gone already is no error (SPEC STO-7).
@@ -24,7 +24,7 @@ impl Store {
 }
 
 /// Removes a session that nobody owns.
-pub(crate) fn delete(store: &Arc<Inner>, id: &SessionId) -> Result<()> {
+fn delete(store: &Arc<Inner>, id: &SessionId) -> Result<()> {
     let lease = match Lease::take(store, id) {
         Err(Cause::NotFound(_)) => {
             // A session without a lease has lost it to a hand from outside.
@@ -37,6 +37,22 @@ pub(crate) fn delete(store: &Arc<Inner>, id: &SessionId) -> Result<()> {
         lease => lease?,
     };
     remove(store, id, lease.keep("sandbox: removing it"))
+}
+
+/// Removes a session that expired, unless someone owns it. Whether it was removed.
+///
+/// Its lease is taken before its record is read: an owner may have renewed it until then.
+pub(crate) fn expire(store: &Arc<Inner>, id: &SessionId, now: i64) -> Result<bool> {
+    let lease = match Lease::take(store, id) {
+        Err(Cause::Busy { .. } | Cause::NotFound(_)) => return Ok(false),
+        lease => lease?,
+    };
+    match record::read(store, id)? {
+        Some(record) if record.is_expired(now) => {}
+        _ => return Ok(false),
+    }
+    remove(store, id, lease.keep("sandbox: collecting it"))?;
+    Ok(true)
 }
 
 /// Takes a session out of sight under its lease, then erases it (section 4.7 of the layout).

@@ -18,6 +18,8 @@ pub(crate) enum Fault {
     Die,
     /// The plan's act is done just before the call: what a rival does meanwhile.
     Act,
+    /// The same before each call from this one on.
+    ActOn,
 }
 
 /// Which call is hit, and what was called.
@@ -40,6 +42,11 @@ impl Plan {
         Self::with(at, Fault::Act, act)
     }
 
+    /// Does something else just before each call.
+    pub(crate) fn acting_always(act: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
+        Self::with(0, Fault::ActOn, act)
+    }
+
     fn with(at: usize, fault: Fault, act: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self {
             at,
@@ -60,6 +67,13 @@ impl Plan {
         }
         let _disarm = Disarm(adopt(Some(Arc::clone(self))));
         work()
+    }
+
+    /// The act's own calls are nobody's.
+    fn act(&self) {
+        let own = adopt(None);
+        (self.act)();
+        adopt(own);
     }
 
     /// The calls so far, by name.
@@ -91,10 +105,11 @@ pub(crate) fn check(name: &'static str) -> Result<(), Errno> {
         Fault::Fail(errno) if number == plan.at => Err(errno),
         Fault::FailOn(errno) if number >= plan.at => Err(errno),
         Fault::Act if number == plan.at => {
-            // The act's own calls are nobody's.
-            let own = adopt(None);
-            (plan.act)();
-            adopt(own);
+            plan.act();
+            Ok(())
+        }
+        Fault::ActOn if number >= plan.at => {
+            plan.act();
             Ok(())
         }
         Fault::Die if number == plan.at => {

@@ -293,11 +293,8 @@ fn stc_49_publishers_and_a_collector() {
     for publisher in &mut publishers {
         assert_eq!(publisher.says(), "begins");
     }
-    let end = SystemTime::now() + Duration::from_secs(2);
-    let mut runs = 0;
-    while SystemTime::now() < end {
+    for _ in 0..30 {
         fixture.store.gc(&all()).unwrap();
-        runs += 1;
         // I4: whatever is visible is complete: the same look that a create takes. Only
         // this thread collects.
         for template in fixture.store.list_templates().unwrap() {
@@ -305,7 +302,6 @@ fn stc_49_publishers_and_a_collector() {
             fixture.create(&key).delete().unwrap();
         }
     }
-    assert!(runs > 3, "{runs}");
     for publisher in publishers {
         let rest = publisher.finish();
         assert!(rest.contains("says: "), "{rest}");

@@ -558,32 +558,6 @@ fn stc_19_changing_files_are_consistent_or_busy() {
     assert!(read > 0 || fixture.store.list_templates().unwrap().is_empty());
 }
 
-// STC-19: a file that never keeps still is named.
-#[test]
-fn stc_19_a_file_that_never_keeps_still_is_named() {
-    let fixture = Fixture::new();
-    let project = fixture.beside("project");
-    let file = project.join("busy.log");
-    fs::write(&file, vec![b'x'; 8 << 20]).unwrap();
-    let stop = Arc::new(AtomicBool::new(false));
-    let writer = std::thread::spawn({
-        let (stop, file) = (Arc::clone(&stop), file.clone());
-        move || {
-            use std::io::Write as _;
-            let mut open = fs::OpenOptions::new().append(true).open(&file).unwrap();
-            while !stop.load(Ordering::Relaxed) {
-                open.write_all(b"line\n").unwrap();
-            }
-        }
-    });
-    let result = fixture.ingest_with(&project, &IngestOptions::default());
-    stop.store(true, Ordering::Relaxed);
-    writer.join().unwrap();
-    assert_code(result, ErrorCode::Busy, &["busy.log", "kept changing"]);
-    assert!(fixture.store.list_templates().unwrap().is_empty());
-    fixture.assert_no_leftovers();
-}
-
 // STC-20: each limit by name and value, and nothing published.
 #[test]
 fn stc_20_limits_are_named_and_nothing_is_published() {
