@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
@@ -54,7 +54,7 @@ impl Place {
     }
 
     pub(crate) fn run(&self, arguments: &[&str]) -> Output {
-        self.sandbox(arguments).output().unwrap()
+        Running::start(&mut self.sandbox(arguments)).end()
     }
 
     pub(crate) fn sh(&self, script: &str) -> Output {
@@ -125,6 +125,15 @@ impl Running {
                 panic!("the program did not end");
             }
         }
+    }
+}
+
+/// Waits until something that nobody tells is so.
+pub(crate) fn until(mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "it is not so yet");
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
