@@ -298,8 +298,11 @@ impl Backend for BwrapBackend {
             .create(CreateRequest::fresh(template.template_key))
             .await?;
         let measured = handle.session().posture().await;
-        handle.delete().await?;
-        measured.map(|(posture, _)| posture)
+        let deleted = handle.delete().await;
+        // What the probe said comes first (SPEC ERR-4).
+        let (posture, _) = measured?;
+        deleted?;
+        Ok(posture)
     }
 
     async fn prewarm(&self, id: &TemplateId, source: TemplateSource) -> Result<Prewarmed> {

@@ -9,7 +9,6 @@ use sandbox_core::{
     ByteStream, Driver, Entry, ErrorCode, FileLimits, PolicySnapshot, Posture, Process,
     ReadOptions, Result, SandboxError, Start, Stat, When, WorkspacePath, WriteOptions,
 };
-use tokio::sync::OnceCell;
 
 use crate::files::Files;
 use crate::keeper::Keeper;
@@ -25,9 +24,6 @@ pub(crate) struct BwrapDriver {
     keeper: Keeper,
     launcher: Launcher,
     files: Files,
-    /// What the probe found when the session was made: the same arguments, namespaces and
-    /// limits serve every command of it.
-    posture: OnceCell<Posture>,
 }
 
 impl BwrapDriver {
@@ -36,7 +32,6 @@ impl BwrapDriver {
             keeper,
             launcher,
             files,
-            posture: OnceCell::new(),
         }
     }
 }
@@ -48,10 +43,7 @@ impl Driver for BwrapDriver {
     }
 
     async fn probe(&self) -> Result<Posture> {
-        self.posture
-            .get_or_try_init(|| probe::measure(&self.keeper, &self.launcher))
-            .await
-            .cloned()
+        probe::measure(&self.keeper, &self.launcher).await
     }
 
     async fn stat(&self, path: &WorkspacePath) -> Result<Stat> {

@@ -59,18 +59,7 @@ impl Launcher {
             stdout_inside.into_blocking_fd().map_err(no_pipe)?,
             stderr_inside.into_blocking_fd().map_err(no_pipe)?,
         ];
-        let child = keeper.spawn(&request, stdio).await.map_err(|error| {
-            // With the session its keeper goes too: the stop is the cause, not the loss.
-            if permit.is_stopping() {
-                SandboxError::new(
-                    ErrorCode::Stopped,
-                    "the session was stopped while the command started",
-                )
-                .with_source(error)
-            } else {
-                error
-            }
-        })?;
+        let child = keeper.spawn(&request, stdio).await?;
         let terms = Terms {
             id: self.next.fetch_add(1, Ordering::Relaxed),
             bounds,

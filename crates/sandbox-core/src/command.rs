@@ -199,7 +199,7 @@ impl CommandBuilder {
     }
 }
 
-/// The wire form. Public for its schema only.
+/// The wire form, which the schema is made of.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Command")]
