@@ -165,7 +165,10 @@ macro_rules! contract_properties {
 /// `rt-multi-thread`.
 ///
 /// ```no_run
-/// # async fn my_backend() -> std::sync::Arc<dyn sandbox_core::Backend> { unimplemented!() }
+/// async fn my_backend() -> std::sync::Arc<dyn sandbox_core::Backend> {
+///     std::sync::Arc::new(sandbox_testkit::fake::FakeBackend::new())
+/// }
+///
 /// mod contract {
 ///     sandbox_testkit::contract_tests!(super::my_backend().await);
 /// }

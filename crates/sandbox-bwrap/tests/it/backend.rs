@@ -11,7 +11,7 @@ use sandbox_core::{
 };
 use tempfile::TempDir;
 
-use crate::helper;
+use sandbox_testkit::helper;
 
 /// A backend with a state folder of its own.
 pub(crate) struct Bench {

@@ -94,7 +94,7 @@ impl Host {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(ARGUMENTS)
             .env(FOLDER, folder)
-            .env("SANDBOX_HELPER", crate::helper::path())
+            .env("SANDBOX_HELPER", sandbox_testkit::helper::path())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -178,7 +178,7 @@ impl Program {
             to
         };
         let test = copy(&std::env::current_exe().unwrap(), "it");
-        let helper = copy(crate::helper::path(), "sandbox-helper");
+        let helper = copy(sandbox_testkit::helper::path(), "sandbox-helper");
         let tmp = folder.path().join("tmp");
         std::fs::create_dir(&tmp).unwrap();
         open(&tmp, 0o1777);

@@ -6,7 +6,6 @@ mod backend;
 mod confinement;
 mod contract;
 mod faults;
-mod helper;
 mod host;
 mod outcomes;
 mod processes;

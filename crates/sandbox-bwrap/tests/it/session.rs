@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
-use crate::helper;
+use sandbox_testkit::helper;
 
 /// Whom the sandbox runs as in tests of a root host.
 const OWNER: Owner = Owner {

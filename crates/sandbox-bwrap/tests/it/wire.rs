@@ -23,7 +23,7 @@ impl Raw {
             None,
         )
         .unwrap();
-        let child = Command::new(crate::helper::path())
+        let child = Command::new(sandbox_testkit::helper::path())
             .arg("keeper")
             .stdin(Stdio::from(theirs))
             .spawn()
@@ -105,7 +105,7 @@ fn fi_25_a_silent_host_leaves_no_helper() {
 #[test]
 fn by_hand_the_helper_says_what_it_is() {
     for arguments in [&[][..], &["init"], &["keeper", "x"]] {
-        let output = Command::new(crate::helper::path())
+        let output = Command::new(sandbox_testkit::helper::path())
             .args(arguments)
             .output()
             .unwrap();

@@ -4,7 +4,6 @@
 
 mod copy;
 mod events;
-mod helper;
 mod place;
 mod refusals;
 mod run;

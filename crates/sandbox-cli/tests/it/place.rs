@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::helper;
+use sandbox_testkit::helper;
 
 /// How long anything here may take before it counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -158,7 +158,7 @@ fn cli_4_the_next_command_works() {
         shell
             .args(["-c", &script])
             .current_dir(place.project())
-            .env("SANDBOX_HELPER", crate::helper::path());
+            .env("SANDBOX_HELPER", sandbox_testkit::helper::path());
         let output = shell.output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
     }

@@ -1,14 +1,18 @@
-//! The helper that the tests use: built once a run, never searched.
+//! The helper that tests of real isolation use: built once a run, never searched.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The helper of this working copy.
+/// The program `sandbox-helper` of this working copy.
 ///
-/// `SANDBOX_HELPER` names one that was built before; else cargo builds it, statically linked, as
-/// it is released.
-pub(crate) fn path() -> &'static Path {
+/// `SANDBOX_HELPER` names one that was built before; else cargo builds it, statically linked,
+/// as it is released.
+///
+/// # Panics
+/// Where it can't be built: no test of real isolation means anything then.
+#[must_use]
+pub fn path() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| match std::env::var_os("SANDBOX_HELPER") {
         Some(path) => path.into(),
@@ -16,6 +20,10 @@ pub(crate) fn path() -> &'static Path {
     })
 }
 
+#[expect(
+    clippy::unwrap_used,
+    reason = "what can't be built ends the test that needs it"
+)]
 fn build() -> PathBuf {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
