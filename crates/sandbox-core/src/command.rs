@@ -199,7 +199,7 @@ impl CommandBuilder {
     }
 }
 
-/// The wire form, which the schema is made of.
+/// A command: what is run, with which bounds.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Command")]
